@@ -10,6 +10,7 @@
 #include "onehop/call.h"
 
 #include "base/check.h"
+#include "base/nccl.h"
 #include "communicator.h"
 #include "driver.h"
 #include "group_queue.h"
@@ -17,12 +18,6 @@
 
 namespace onehop::nccl {
 namespace {
-
-/// In the order of ncclDataType_t.
-constexpr std::array kTypes = {DType::i8,  DType::u8,  DType::i32, DType::u32,  DType::i64,  DType::u64,
-                               DType::f16, DType::f32, DType::f64, DType::bf16, DType::e4m3, DType::e5m2};
-/// In the order of ncclRedOp_t.
-constexpr std::array kOps = {ReduceOp::sum, ReduceOp::prod, ReduceOp::max, ReduceOp::min, ReduceOp::avg};
 
 template <class Value, std::size_t kSize>
 bool is_in(const std::array<Value, kSize>& /*values*/, int number) {
@@ -32,14 +27,14 @@ bool is_in(const std::array<Value, kSize>& /*values*/, int number) {
 /// Sets how the call reduces. What is returned has to live until the call has been made.
 std::shared_ptr<const void> set_reduction(Call& call, RedOp op, DataType type, Communicator& communicator) {
   if (is_known(op)) {
-    call.op = kOps[static_cast<std::size_t>(op)];
+    call.op = kNcclOps[static_cast<std::size_t>(op)];
     return nullptr;
   }
   const std::optional<Factor> factor = communicator.reductions().find(op);
   if (!factor) {
     fail(ErrorCode::invalid_argument,
          "reduction {} is neither sum, prod, max, min or avg (0 to {}) nor one that the program made",
-         static_cast<int>(op), kOps.size() - 1);
+         static_cast<int>(op), kNcclOps.size() - 1);
   }
   require(factor->type == type, "reduction {} was made for data type {}, and the call has {}",
           static_cast<int>(op), static_cast<int>(factor->type), static_cast<int>(type));
@@ -108,7 +103,7 @@ Result make(std::string_view function, Collective collective, Comm comm, CudaStr
 }  // namespace
 
 bool is_known(DataType type) {
-  return is_in(kTypes, static_cast<int>(type));
+  return is_in(kNcclTypes, static_cast<int>(type));
 }
 
 bool can_ignore(const CallConfig* config) {
@@ -123,14 +118,14 @@ bool can_ignore(const CallConfig* config) {
 }
 
 bool is_known(RedOp op) {
-  return is_in(kOps, static_cast<int>(op));
+  return is_in(kNcclOps, static_cast<int>(op));
 }
 
 DType type_of(DataType type) {
   if (!is_known(type))
     fail(ErrorCode::invalid_argument, "data type {} is none of 0 to {}", static_cast<int>(type),
-         kTypes.size() - 1);
-  return kTypes[static_cast<std::size_t>(type)];
+         kNcclTypes.size() - 1);
+  return kNcclTypes[static_cast<std::size_t>(type)];
 }
 
 Result all_reduce(const void* in, void* out, std::size_t count, DataType type, RedOp op, Comm comm,

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/nccl.h"
 #include "collectives.h"
 #include "communicator.h"
 #include "dispatch.h"
@@ -14,7 +15,7 @@ namespace onehop::nccl {
 namespace {
 
 /// ncclNumOps: numbers below are NCCL's own.
-constexpr int kFirst = 5;
+constexpr int kFirst = kNcclOps.size();
 
 Factor to_factor(const void* scalar, DataType type, Residence residence) {
   require(scalar != nullptr, "scalar is NULL");

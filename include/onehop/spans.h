@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Overloads of the collectives that take spans, vectors and arrays and deduce element type and length.
-// collectives.h describes each call.
+// What the overloads for spans, vectors and arrays rest on. They deduce element type and length of a call, and are in
+// collectives.h, each below the function that it calls.
 //
 //   std::vector<float> data = ...;
 //   onehop::all_reduce(group, data);                         // sum, in place
@@ -15,7 +15,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "onehop/collectives.h"
+#include "onehop/call.h"
 #include "onehop/export.h"
 #include "onehop/group.h"
 #include "onehop/types.h"
@@ -108,138 +108,18 @@ ONEHOP_API std::optional<std::size_t> block_count(Group& group, Collective colle
 ONEHOP_API bool has_blocks(Group& group, const Spans& data, const Blocks& in_blocks,
                            const Blocks& out_blocks);
 
+/// Makes the call with what `data` says.
+inline Algorithm run(Group& group, const Spans& data, Call call) {
+  const std::optional<std::size_t> count = block_count(group, call.collective, data, call.root);
+  if (!count) return Algorithm::none;
+  call.in = data.in;
+  call.out = data.out;
+  call.count = *count;
+  call.type = data.type;
+  return onehop::run(group, call);
+}
+
 }  // namespace detail
-
-// If the lengths do not match, every rank throws Error{invalid_argument}, which names the rank that passed
-// them, and nothing is written. The length of a span that a rank does not need is ignored; it may be empty.
-
-/// In place.
-template <Elements Data>
-Algorithm all_reduce(Group& group, Data&& data, ReduceOp op = ReduceOp::sum, Stream stream = {},
-                     const CallOptions& options = {}) {
-  const detail::Spans spans = detail::spans_in_place(data);
-  const auto count = detail::block_count(group, Collective::all_reduce, spans);
-  if (!count) return Algorithm::none;
-  return all_reduce(group, spans.in, spans.out, *count, spans.type, op, stream, options);
-}
-/// Requires out.size() == in.size().
-template <Elements In, Elements Out>
-Algorithm all_reduce(Group& group, const In& in, Out&& out, ReduceOp op = ReduceOp::sum, Stream stream = {},
-                     const CallOptions& options = {}) {
-  const detail::Spans spans = detail::spans_of(in, out);
-  const auto count = detail::block_count(group, Collective::all_reduce, spans);
-  if (!count) return Algorithm::none;
-  return all_reduce(group, spans.in, spans.out, *count, spans.type, op, stream, options);
-}
-
-/// Requires out.size() == group.size() * in.size().
-template <Elements In, Elements Out>
-Algorithm all_gather(Group& group, const In& in, Out&& out, Stream stream = {},
-                     const CallOptions& options = {}) {
-  const detail::Spans spans = detail::spans_of(in, out);
-  const auto count = detail::block_count(group, Collective::all_gather, spans);
-  if (!count) return Algorithm::none;
-  return all_gather(group, spans.in, spans.out, *count, spans.type, stream, options);
-}
-
-/// Requires in.size() == group.size() * out.size().
-template <Elements In, Elements Out>
-Algorithm reduce_scatter(Group& group, const In& in, Out&& out, ReduceOp op = ReduceOp::sum,
-                         Stream stream = {}, const CallOptions& options = {}) {
-  const detail::Spans spans = detail::spans_of(in, out);
-  const auto count = detail::block_count(group, Collective::reduce_scatter, spans);
-  if (!count) return Algorithm::none;
-  return reduce_scatter(group, spans.in, spans.out, *count, spans.type, op, stream, options);
-}
-
-/// In place.
-template <Elements Data>
-Algorithm broadcast(Group& group, Data&& data, Rank root, Stream stream = {},
-                    const CallOptions& options = {}) {
-  const detail::Spans spans = detail::spans_in_place(data);
-  const auto count = detail::block_count(group, Collective::broadcast, spans, root);
-  if (!count) return Algorithm::none;
-  return broadcast(group, spans.in, spans.out, *count, spans.type, root, stream, options);
-}
-/// Requires in.size() == out.size() on the root.
-template <Elements In, Elements Out>
-Algorithm broadcast(Group& group, const In& in, Out&& out, Rank root, Stream stream = {},
-                    const CallOptions& options = {}) {
-  const detail::Spans spans = detail::spans_of(in, out);
-  const auto count = detail::block_count(group, Collective::broadcast, spans, root);
-  if (!count) return Algorithm::none;
-  return broadcast(group, spans.in, spans.out, *count, spans.type, root, stream, options);
-}
-
-/// In place.
-template <Elements Data>
-Algorithm reduce(Group& group, Data&& data, ReduceOp op, Rank root, Stream stream = {},
-                 const CallOptions& options = {}) {
-  const detail::Spans spans = detail::spans_in_place(data);
-  const auto count = detail::block_count(group, Collective::reduce, spans, root);
-  if (!count) return Algorithm::none;
-  return reduce(group, spans.in, spans.out, *count, spans.type, op, root, stream, options);
-}
-/// Requires out.size() == in.size() on the root.
-template <Elements In, Elements Out>
-Algorithm reduce(Group& group, const In& in, Out&& out, ReduceOp op, Rank root, Stream stream = {},
-                 const CallOptions& options = {}) {
-  const detail::Spans spans = detail::spans_of(in, out);
-  const auto count = detail::block_count(group, Collective::reduce, spans, root);
-  if (!count) return Algorithm::none;
-  return reduce(group, spans.in, spans.out, *count, spans.type, op, root, stream, options);
-}
-
-/// Requires in.size() == out.size(), a multiple of group.size().
-template <Elements In, Elements Out>
-Algorithm all_to_all(Group& group, const In& in, Out&& out, Stream stream = {},
-                     const CallOptions& options = {}) {
-  const detail::Spans spans = detail::spans_of(in, out);
-  const auto count = detail::block_count(group, Collective::all_to_all, spans);
-  if (!count) return Algorithm::none;
-  return all_to_all(group, spans.in, spans.out, *count, spans.type, stream, options);
-}
-
-/// All blocks must lie within `in` and `out`.
-template <Elements In, Elements Out>
-Algorithm all_to_all_v(Group& group, const In& in, const Blocks& in_blocks, Out&& out,
-                       const Blocks& out_blocks, Stream stream = {}, const CallOptions& options = {}) {
-  const detail::Spans spans = detail::spans_of(in, out);
-  if (!detail::has_blocks(group, spans, in_blocks, out_blocks)) return Algorithm::none;
-  return all_to_all_v(group, spans.in, in_blocks, spans.out, out_blocks, spans.type, stream, options);
-}
-
-/// Requires out.size() == group.size() * in.size() on the root.
-template <Elements In, Elements Out>
-Algorithm gather(Group& group, const In& in, Out&& out, Rank root, Stream stream = {},
-                 const CallOptions& options = {}) {
-  const detail::Spans spans = detail::spans_of(in, out);
-  const auto count = detail::block_count(group, Collective::gather, spans, root);
-  if (!count) return Algorithm::none;
-  return gather(group, spans.in, spans.out, *count, spans.type, root, stream, options);
-}
-
-/// Requires in.size() == group.size() * out.size() on the root.
-template <Elements In, Elements Out>
-Algorithm scatter(Group& group, const In& in, Out&& out, Rank root, Stream stream = {},
-                  const CallOptions& options = {}) {
-  const detail::Spans spans = detail::spans_of(in, out);
-  const auto count = detail::block_count(group, Collective::scatter, spans, root);
-  if (!count) return Algorithm::none;
-  return scatter(group, spans.in, spans.out, *count, spans.type, root, stream, options);
-}
-
-/// Sends all elements of `in`.
-template <Elements In>
-Algorithm send(Group& group, const In& in, Rank dst, Stream stream = {}, const CallOptions& options = {}) {
-  const detail::Spans data = detail::spans_of_input(in);
-  return send(group, data.in, data.in_count, data.type, dst, stream, options);
-}
-/// Receives exactly out.size() elements.
-template <Elements Out>
-Algorithm recv(Group& group, Out&& out, Rank src, Stream stream = {}, const CallOptions& options = {}) {
-  const detail::Spans data = detail::spans_of_output(out);
-  return recv(group, data.out, data.out_count, data.type, src, stream, options);
-}
-
 }  // namespace onehop
+
+#include "onehop/collectives.h"  // the overloads

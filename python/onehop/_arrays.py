@@ -7,8 +7,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from . import _core
 from ._core import Memory
 from .errors import InvalidArgument
+
+# The names that frameworks have for onehop's types: {"f32": "float32", ...}.
+LONG_NAMES: dict[str, str] = _core._long_names()
 
 
 def framework_of(x: Any) -> str:
@@ -48,21 +52,16 @@ def dtype_for(framework: str, dtype: Any) -> Any:
     if framework == "torch":
         import torch
 
-        found = getattr(torch, _LONG_NAMES.get(dtype, dtype), None) if isinstance(dtype, str) else dtype
+        found = getattr(torch, LONG_NAMES.get(dtype, dtype), None) if isinstance(dtype, str) else dtype
         if not isinstance(found, torch.dtype):
             raise InvalidArgument(f"dtype is {dtype!r}, not one of torch")
         return found
     import numpy
 
     try:
-        return numpy.dtype(_LONG_NAMES.get(dtype, dtype) if isinstance(dtype, str) else dtype)
+        return numpy.dtype(LONG_NAMES.get(dtype, dtype) if isinstance(dtype, str) else dtype)
     except (TypeError, ValueError) as error:
         raise InvalidArgument(f"dtype is {dtype!r}, not one of {framework}") from error
-
-
-_LONG_NAMES = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "e4m3": "float8_e4m3fn",
-               "e5m2": "float8_e5m2", "i8": "int8", "u8": "uint8", "i32": "int32", "u32": "uint32", "i64": "int64",
-               "u64": "uint64"}
 
 
 def view(memory: Memory, shape: Sequence[int], dtype: Any, framework: str) -> Any:

@@ -85,39 +85,49 @@ std::string known_dtypes() {
                 "; dtype= interprets the bytes as another type");
 }
 
+/// A type that onehop and DLPack have.
+struct KnownType {
+  DLDataTypeCode code;
+  std::int64_t bits;
+  onehop_dtype_t dtype;
+  std::string name;
+};
+
+const std::vector<KnownType>& known_types() {
+  static const std::vector<KnownType> all = [] {
+    std::vector<KnownType> types;
+    for (const DLTypeName& each : kDLTypeNames) {
+      for (const int bits : {8, 16, 32, 64}) {
+        const std::string name = each.with(bits);
+        if (const onehop_dtype_t dtype = parse_dtype(name); dtype >= 0)
+          types.push_back({each.code, bits, dtype, name});
+      }
+    }
+    return types;
+  }();
+  return all;
+}
+
+/// -1 if onehop has none like it.
+onehop_dtype_t dtype_of(std::uint8_t code, std::int64_t bits) {
+  if (code == kDLBool) return bits == 8 ? kBool : -1;
+  for (const KnownType& each : known_types()) {
+    if (each.code == code && each.bits == bits) return each.dtype;
+  }
+  return -1;
+}
+
 /// The type of a buffer's elements, after PEP 3118. -1 if onehop has none like it.
 onehop_dtype_t dtype_of_format(const char* format, Py_ssize_t item_size) {
   if (format == nullptr) return ONEHOP_DTYPE_U8;
   if (*format == '@' || *format == '=' || *format == '<') ++format;
   if (format[0] == '\0' || format[1] != '\0') return -1;
-  switch (*format) {
-    case '?':
-      return item_size == 1 ? kBool : -1;
-    case 'e':
-      return ONEHOP_DTYPE_F16;
-    case 'f':
-      return ONEHOP_DTYPE_F32;
-    case 'd':
-      return ONEHOP_DTYPE_F64;
-    case 'b':
-    case 'i':
-    case 'l':
-    case 'q':
-      return item_size == 1   ? ONEHOP_DTYPE_I8
-             : item_size == 4 ? ONEHOP_DTYPE_I32
-             : item_size == 8 ? ONEHOP_DTYPE_I64
-                              : -1;
-    case 'B':
-    case 'I':
-    case 'L':
-    case 'Q':
-      return item_size == 1   ? ONEHOP_DTYPE_U8
-             : item_size == 4 ? ONEHOP_DTYPE_U32
-             : item_size == 8 ? ONEHOP_DTYPE_U64
-                              : -1;
-    default:
-      return -1;
-  }
+  const auto is_one_of = [format](std::string_view kinds) { return kinds.find(*format) != kinds.npos; };
+  const std::int64_t bits = 8 * item_size;
+  if (is_one_of("?")) return dtype_of(kDLBool, bits);
+  if (is_one_of("efd")) return dtype_of(kDLFloat, bits);
+  if (is_one_of("bhilq")) return dtype_of(kDLInt, bits);
+  return is_one_of("BHILQ") ? dtype_of(kDLUInt, bits) : -1;
 }
 
 /// Sets type and count of `bytes` bytes, of `own` type unless the caller names one.
@@ -235,37 +245,6 @@ std::size_t bytes_of(const Extent* shape, const Extent* strides, std::size_t dim
   return bytes;
 }
 
-onehop_dtype_t dtype_of_dlpack(const DLDataType& type) {
-  if (type.lanes != 1) return -1;
-  switch (type.code) {
-    case kDLInt:
-      return type.bits == 8    ? ONEHOP_DTYPE_I8
-             : type.bits == 32 ? ONEHOP_DTYPE_I32
-             : type.bits == 64 ? ONEHOP_DTYPE_I64
-                               : -1;
-    case kDLUInt:
-      return type.bits == 8    ? ONEHOP_DTYPE_U8
-             : type.bits == 32 ? ONEHOP_DTYPE_U32
-             : type.bits == 64 ? ONEHOP_DTYPE_U64
-                               : -1;
-    case kDLFloat:
-      return type.bits == 16   ? ONEHOP_DTYPE_F16
-             : type.bits == 32 ? ONEHOP_DTYPE_F32
-             : type.bits == 64 ? ONEHOP_DTYPE_F64
-                               : -1;
-    case kDLBfloat:
-      return type.bits == 16 ? ONEHOP_DTYPE_BF16 : -1;
-    case kDLBool:
-      return type.bits == 8 ? kBool : -1;
-    case kDLFloat8_e4m3fn:
-      return type.bits == 8 ? ONEHOP_DTYPE_E4M3 : -1;
-    case kDLFloat8_e5m2:
-      return type.bits == 8 ? ONEHOP_DTYPE_E5M2 : -1;
-    default:
-      return -1;
-  }
-}
-
 /// Without synchronization: for GPU memory `stream` is -1, since a call orders itself on its own stream.
 Array read_dlpack(nb::handle object, nb::handle dtype, const char* name) {
   const nb::object where = object.attr("__dlpack_device__")();
@@ -290,7 +269,8 @@ Array read_dlpack(nb::handle object, nb::handle dtype, const char* name) {
   const std::size_t item = std::size_t{tensor.dtype.bits} / 8 * tensor.dtype.lanes;
   const std::size_t bytes =
       bytes_of(tensor.shape, tensor.strides, static_cast<std::size_t>(tensor.ndim), item, item, name, object);
-  set_elements(array, bytes, dtype_of_dlpack(tensor.dtype), dtype, name, object);
+  const onehop_dtype_t own = tensor.dtype.lanes == 1 ? dtype_of(tensor.dtype.code, tensor.dtype.bits) : -1;
+  set_elements(array, bytes, own, dtype, name, object);
   array.hold(capsule);  // frees the tensor, which nobody takes over
   return array;
 }
@@ -413,6 +393,12 @@ onehop_dtype_t read_dtype(nb::handle dtype) {
   if (known < 0)
     raise_invalid("dtype '" + text + "' is not an element type of onehop; there are " + known_dtypes());
   return known;
+}
+
+nb::dict long_names() {
+  nb::dict names;
+  for (const KnownType& each : known_types()) names[name_of(each.dtype)] = nb::str(each.name.c_str());
+  return names;
 }
 
 Framework loaded_framework() {

@@ -58,6 +58,8 @@ Array read_array(nb::handle object, nb::handle dtype, const char* name);
 
 /// Reads a name such as "bf16", or an element type of PyTorch or NumPy.
 onehop_dtype_t read_dtype(nb::handle dtype);
+/// The names that frameworks have for onehop's types: {"f32": "float32", ...}.
+nb::dict long_names();
 
 /// Reads a cudaStream_t: an integer, or an object with `cuda_stream`, `ptr` or `__cuda_stream__`. None means the
 /// current stream of `framework` on `device`.

@@ -302,6 +302,7 @@ void add_collectives(nb::class_<Group>& group, nb::module_& module) {
 #undef CHOICE
 #undef SIGNATURE
   module.def("_address", address);
+  module.def("_long_names", long_names);
   module.def("_group_call_begin", begin_group_call);
   module.def("_group_call_end", end_group_call, nb::arg("drop"));
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace onehop_python {
 
@@ -21,6 +22,23 @@ enum DLDataTypeCode : std::uint8_t {
   kDLBool = 6,
   kDLFloat8_e4m3fn = 10,
   kDLFloat8_e5m2 = 12,
+};
+
+/// The name that frameworks have for a type is made of these parts, with its bits between them: "float8_e4m3fn".
+struct DLTypeName {
+  DLDataTypeCode code;
+  const char* before;
+  const char* after = "";
+  [[nodiscard]] std::string with(int bits) const { return before + std::to_string(bits) + after; }
+};
+/// Without kDLBool, whose name has no bits.
+inline constexpr DLTypeName kDLTypeNames[] = {
+    {kDLInt, "int"},
+    {kDLUInt, "uint"},
+    {kDLFloat, "float"},
+    {kDLBfloat, "bfloat"},
+    {kDLFloat8_e4m3fn, "float", "_e4m3fn"},
+    {kDLFloat8_e5m2, "float", "_e5m2"},
 };
 
 struct DLDataType {

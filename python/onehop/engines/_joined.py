@@ -11,15 +11,14 @@ import torch.distributed as dist
 
 import onehop
 
+from .._arrays import LONG_NAMES
+
 # Ranks compile kernels and load weights for minutes between two calls. As long as NCCL's in torch.
 DEFAULT_TIMEOUT = 600.0
 MAX_GPUS = 8
 
 # What onehop can reduce. Anything can be moved.
-REDUCED_TYPES = frozenset({
-    torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn, torch.float8_e5m2, torch.int8,
-    torch.uint8, torch.int32, torch.uint32, torch.int64, torch.uint64
-})
+REDUCED_TYPES = frozenset(getattr(torch, name) for name in LONG_NAMES.values() if hasattr(torch, name))
 
 
 class Joined:

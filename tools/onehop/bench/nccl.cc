@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "base/env.h"
+#include "base/nccl.h"
 
 namespace onehop::cli {
 namespace {
@@ -128,52 +129,11 @@ const Nccl* find_nccl(const std::string& library, std::string& why) {
 }
 
 int nccl_type(DType type) {
-  switch (type) {
-    case DType::i8:
-      return 0;
-    case DType::u8:
-      return 1;
-    case DType::i32:
-      return 2;
-    case DType::u32:
-      return 3;
-    case DType::i64:
-      return 4;
-    case DType::u64:
-      return 5;
-    case DType::f16:
-      return 6;
-    case DType::f32:
-      return 7;
-    case DType::f64:
-      return 8;
-    case DType::bf16:
-      return 9;
-    case DType::e4m3:
-      return 10;
-    case DType::e5m2:
-      return 11;
-    default:
-      return -1;
-  }
+  return nccl_number(kNcclTypes, type);
 }
 
 int nccl_op(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::sum:
-      return 0;
-    case ReduceOp::prod:
-      return 1;
-    case ReduceOp::max:
-      return 2;
-    case ReduceOp::min:
-      return 3;
-    case ReduceOp::avg:
-      return 4;
-    case ReduceOp::premul_sum:  // needs an object of the communicator; cmd_bench.cc refuses it
-      break;
-  }
-  return -1;
+  return nccl_number(kNcclOps, op);  // cmd_bench.cc refuses premul_sum
 }
 
 }  // namespace onehop::cli

@@ -4,6 +4,7 @@
 
 #include <c10/core/ScalarType.h>
 
+#include <array>
 #include <optional>
 
 #include "onehop/c_api.h"
@@ -12,34 +13,16 @@ namespace onehop_torch {
 
 /// Nothing for types that onehop lacks.
 inline std::optional<onehop_dtype_t> same_type(c10::ScalarType type) {
-  switch (type) {
-    case c10::kHalf:
-      return ONEHOP_DTYPE_F16;
-    case c10::kBFloat16:
-      return ONEHOP_DTYPE_BF16;
-    case c10::kFloat:
-      return ONEHOP_DTYPE_F32;
-    case c10::kDouble:
-      return ONEHOP_DTYPE_F64;
-    case c10::kFloat8_e4m3fn:
-      return ONEHOP_DTYPE_E4M3;
-    case c10::kFloat8_e5m2:
-      return ONEHOP_DTYPE_E5M2;
-    case c10::kChar:
-      return ONEHOP_DTYPE_I8;
-    case c10::kByte:
-      return ONEHOP_DTYPE_U8;
-    case c10::kInt:
-      return ONEHOP_DTYPE_I32;
-    case c10::kUInt32:
-      return ONEHOP_DTYPE_U32;
-    case c10::kLong:
-      return ONEHOP_DTYPE_I64;
-    case c10::kUInt64:
-      return ONEHOP_DTYPE_U64;
-    default:
-      return std::nullopt;
-  }
+  // onehop knows torch's names of its types: "float16".
+  static const auto types = [] {
+    std::array<std::optional<onehop_dtype_t>, c10::NumScalarTypes> same;
+    for (const auto& [name, named] : c10::getStringToDtypeMap()) {
+      onehop_dtype_t parsed = -1;
+      if (onehop_dtype_parse(name.c_str(), &parsed) == ONEHOP_OK) same[static_cast<size_t>(named)] = parsed;
+    }
+    return same;
+  }();
+  return types[static_cast<size_t>(type)];
 }
 
 }  // namespace onehop_torch

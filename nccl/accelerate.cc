@@ -161,11 +161,11 @@ void set_up_beside(Comm* comm, int rank, int size, const std::optional<Candidate
   auto communicator =
       std::make_shared<Communicator>(rank, size, candidate->device, std::max(candidate->device.value, 0));
   // Another thread may abort or revoke it as soon as the program has the handle, which NCCL need not give before the end.
-  const Comm early = *comm;
+  Comm early = *comm;
   if (early != nullptr) add_joining(early, communicator);
   set_up_or_queue({{.run =
                         [comm, early, communicator, candidate, kept] {
-                          const Comm handle = *comm;
+                          Comm handle = *comm;
                           if (handle != early) add_joining(handle, communicator);
                           join_arrived(handle, communicator, *candidate);
                           candidate->arrival->end();

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,19 +28,57 @@
 namespace onehop::nccl::accelerate {
 namespace {
 
-constexpr const char* kArrived = "arrived";
 /// For the store, which its maker started before any rank had the id.
 constexpr auto kStoreTimeout = std::chrono::seconds{10};
+constexpr auto kLookTimeout = std::chrono::seconds{1};
 /// For the ranks, which NCCL's set-up has brought together. A rank that fails in between holds up the others.
 constexpr auto kJoinLimit = std::chrono::seconds{60};
 
 constexpr std::string_view kCan = "can";
 constexpr std::string_view kCannot = "cannot";
 
+/// Says in the store, while it exists, that this rank can have a group beside NCCL's communicator. Each rank erases its own
+/// key, so that none remains, and none is erased while another attempt under the same name uses it.
+class Arrival {
+ public:
+  Arrival(const Address& address, int rank) : store_(open_store(address, kStoreTimeout)), rank_(rank) {
+    store_->set(key(rank), kCan, kStoreTimeout);
+  }
+  ~Arrival() { end(); }
+  Arrival(const Arrival&) = delete;
+  Arrival& operator=(const Arrival&) = delete;
+
+  [[nodiscard]] const std::shared_ptr<Store>& store() const { return store_; }
+  /// How many of the ranks can.
+  [[nodiscard]] int count(int size, Duration timeout) const {
+    int count = 0;
+    for (int rank = 0; rank < size; ++rank) {
+      // Nothing is exchanged. This tells a missing key from a store that does not answer in time.
+      if (store_->compare_set(key(rank), kCannot, kCannot, timeout) == kCan) ++count;
+    }
+    return count;
+  }
+  void end() noexcept {
+    if (std::exchange(ended_, true)) return;
+    try {
+      (void)store_->delete_key(key(rank_), kStoreTimeout);
+    } catch (const std::exception& error) {
+      log::debug("NCCL: rank {}: {}", rank_, error.what());  // the process of the store has ended
+    }
+  }
+
+ private:
+  [[nodiscard]] static std::string key(int rank) { return fmt::format("arrived/{}", rank); }
+
+  std::shared_ptr<Store> store_;
+  int rank_;
+  bool ended_ = false;
+};
+
 /// A rank that could have a group beside NCCL's communicator.
 struct Candidate {
-  std::shared_ptr<Store> store;
-  Address address;
+  std::shared_ptr<Arrival> arrival;
+  std::string name;
   DeviceId device;
 };
 
@@ -48,15 +87,15 @@ bool is_nonblocking(const Config* config) {
   return env::get("NCCL_COMM_BLOCKING") == "0";
 }
 
-/// Counts this rank among those that could join a group. All ranks count before NCCL's set-up has ended on any of them,
-/// since that waits for all. So afterwards each of them finds the same count: `size` if and only if all ranks are on this
-/// machine, reach the store and can wait for the set-up here.
-std::optional<Candidate> count_in(const std::optional<Address>& address, int size, const Config* config) {
+/// Says that this rank could join a group. All ranks say it before NCCL's set-up has ended on any of them, since that waits
+/// for all. So afterwards each of them finds all if and only if all ranks are on this machine, reach the store and can wait for
+/// the set-up here.
+std::optional<Candidate> arrive(const std::optional<Address>& address, int rank, int size,
+                                const Config* config) {
   if (!address || size < 1 || size > kMaxDevices || is_nonblocking(config)) return std::nullopt;
   try {
-    Candidate candidate{open_store(*address, kStoreTimeout), *address, current_device()};
-    candidate.store->add(kArrived, 1, kStoreTimeout);
-    return candidate;
+    const DeviceId device = current_device();
+    return Candidate{std::make_shared<Arrival>(*address, rank), address->name, device};
   } catch (const Error& error) {
     log::info("NCCL: a communicator of {} ranks is forwarded: {}", size, error.message());
     return std::nullopt;
@@ -72,33 +111,70 @@ void carry(Comm handle, std::shared_ptr<Communicator> communicator) {
   inform(line);
 }
 
+void inform_forwarded(int rank, int size, std::string_view why) {
+  inform(fmt::format("NCCL: rank {} of {}: the communicator is forwarded: {}", rank, size, why));
+}
+
 /// Joins a group beside NCCL's communicator. If that is refused, it is on all ranks, and the communicator is forwarded.
-void join_beside(Comm handle, int rank, int size, DeviceId device, std::shared_ptr<Store> store,
-                 std::string name) {
+void join_beside(Comm handle, const std::shared_ptr<Communicator>& communicator, std::shared_ptr<Store> store,
+                 std::string name, const std::function<bool()>& given_up) {
   try {
-    auto communicator = std::make_shared<Communicator>(rank, size, device, std::max(device.value, 0));
-    add_joining(handle, communicator);
-    communicator->join(std::move(store), std::move(name), kJoinLimit);
-    if (remove_joining(handle) == communicator) carry(handle, std::move(communicator));
+    communicator->join(std::move(store), std::move(name), kJoinLimit, given_up);
+    if (remove_joining(handle, *communicator)) carry(handle, communicator);
   } catch (const std::exception& error) {
-    (void)remove_joining(handle);
-    inform(fmt::format("NCCL: rank {} of {}: the communicator is forwarded: {}", rank, size, error.what()));
+    (void)remove_joining(handle, *communicator);
+    inform_forwarded(communicator->rank(), communicator->size(), error.what());
   }
 }
 
-void set_up_beside(Comm handle, int rank, int size, const std::optional<Candidate>& candidate) {
-  std::string count;
+void join_arrived(Comm handle, const std::shared_ptr<Communicator>& communicator,
+                  const Candidate& candidate) {
+  const int size = communicator->size();
+  const Arrival& arrival = *candidate.arrival;
+  std::string why;
   try {
-    if (candidate) count = candidate->store->get(kArrived, kStoreTimeout);
+    const int count = arrival.count(size, kStoreTimeout);
+    if (count != size) why = fmt::format("{} of its ranks can be carried", count);
   } catch (const Error& error) {
-    log::warn("NCCL: rank {} of {}: {}", rank, size, error.message());
+    why = error.message();
   }
-  if (count != std::to_string(size)) {
-    inform(fmt::format("NCCL: rank {} of {}: the communicator is forwarded: {} of its ranks can be carried",
-                       rank, size, count.empty() ? "not all" : count));
-    return;
+  if (!why.empty()) {
+    (void)remove_joining(handle, *communicator);
+    return inform_forwarded(communicator->rank(), size, why);
   }
-  join_beside(handle, rank, size, candidate->device, candidate->store, candidate->address.name);
+  // A rank's key vanishes when it gives up, else when all ranks have joined.
+  const auto given_up = [&arrival, size] {
+    try {
+      return arrival.count(size, kLookTimeout) != size;
+    } catch (const Error&) {
+      return false;  // joining needs the store, too, and says so
+    }
+  };
+  join_beside(handle, communicator, arrival.store(), candidate.name, given_up);
+}
+
+/// NCCL has set up the communicator `*comm`, or will at the end of the thread's group: joins a group beside it then. `kept`
+/// lives until that is done.
+void set_up_beside(Comm* comm, int rank, int size, const std::optional<Candidate>& candidate,
+                   std::shared_ptr<const void> kept = nullptr) {
+  if (!candidate) return inform_forwarded(rank, size, "not all of its ranks can be carried");
+  auto communicator =
+      std::make_shared<Communicator>(rank, size, candidate->device, std::max(candidate->device.value, 0));
+  // Another thread may abort or revoke it as soon as the program has the handle, which NCCL need not give before the end.
+  Comm early = *comm;
+  if (early != nullptr) add_joining(early, communicator);
+  set_up_or_queue({{.run =
+                        [comm, early, communicator, candidate, kept] {
+                          Comm handle = *comm;
+                          if (handle != early) add_joining(handle, communicator);
+                          join_arrived(handle, communicator, *candidate);
+                          candidate->arrival->end();
+                        },
+                    .undo =
+                        [handle = early, communicator, candidate] {
+                          (void)remove_joining(handle, *communicator);
+                          candidate->arrival->end();
+                        }}});
 }
 
 /// Splits the group of a carried communicator as NCCL has split the communicator. All its ranks do, or none.
@@ -138,10 +214,10 @@ Result init_rank(const char* function, Comm* comm, int size, const UniqueId* id,
                  const Config* config, const Real& real) noexcept {
   return note_for_group(guarded(function, [&] {
     std::optional<Candidate> candidate;
-    if (id != nullptr) candidate = count_in(find_address(*id), size, config);
+    if (id != nullptr) candidate = arrive(find_address(*id), rank, size, config);
     const Result result = real();
     if (result != Result::success) return result;
-    set_up_or_queue({{.run = [=] { set_up_beside(*comm, rank, size, candidate); }}});
+    set_up_beside(comm, rank, size, candidate);
     return Result::success;
   }));
 }
@@ -190,8 +266,14 @@ Result comm_init_all(Comm* comms, int size, const int* devices) noexcept {
     std::vector<SetUp> jobs;
     for (int rank = 0; rank < size; ++rank) {
       const DeviceId device = device_of(devices != nullptr ? devices[rank] : rank);
-      jobs.push_back(
-          {.run = [=] { join_beside(comms[rank], rank, size, device, store, "ncclCommInitAll"); }});
+      auto communicator = std::make_shared<Communicator>(rank, size, device, std::max(device.value, 0));
+      add_joining(comms[rank], communicator);
+      jobs.push_back({.run =
+                          [=] {
+                            join_beside(comms[rank], communicator, store, "ncclCommInitAll",
+                                        [] { return false; });
+                          },
+                      .undo = [=, handle = comms[rank]] { (void)remove_joining(handle, *communicator); }});
     }
     set_up_or_queue(std::move(jobs));
     return Result::success;
@@ -235,11 +317,11 @@ Result comm_shrink(Comm comm, int* excluded, int count, Comm* rest, const Config
     }
     // NCCL refuses such arguments, and then the communicator goes on.
     if (exists && !refused && (flags & kShrinkAbort) != 0) stop_carrying(comm, "ncclCommShrink");
-    if (remaining) candidate = count_in(remaining->address, remaining->size, config);
+    if (remaining) candidate = arrive(remaining->address, remaining->rank, remaining->size, config);
     const Result result = forward<"ncclCommShrink">(comm, excluded, count, rest, config, flags);
     if (result != Result::success || !remaining) return result;
     if (candidate) candidate->device = members->device();
-    set_up_or_queue({{.run = [=] { set_up_beside(*rest, remaining->rank, remaining->size, candidate); }}});
+    set_up_beside(rest, remaining->rank, remaining->size, candidate, remaining->call);
     return result;
   }));
 }
@@ -269,8 +351,8 @@ Result group_start() noexcept {
 
 Result group_end() noexcept {
   // First NCCL's: what is set up here needs NCCL's communicators.
-  const Result result = note_for_group(forward<"ncclGroupEnd">());
-  const Result own = nccl::group_end();
+  const Result result = forward<"ncclGroupEnd">();
+  const Result own = group_end_after(result);
   return own == Result::success ? result : own;
 }
 

@@ -10,6 +10,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "onehop/interrupt.h"
+
 #include "base/check.h"
 #include "base/env.h"
 #include "base/log.h"
@@ -86,6 +88,24 @@ void leave_all() noexcept {
   table().changed.wait_for(lock, kExitLimit, [] { return table().leaving == 0; });
 }
 
+/// During its lifetime, a wait of this thread ends when `ends` says so.
+class Interruptible {
+ public:
+  explicit Interruptible(const std::function<bool()>& ends) {
+    // What it asks a store may wait, too.
+    set_interrupt_check([ends, asking = std::make_shared<bool>(false)] {
+      if (*asking) return false;
+      *asking = true;
+      const bool ended = ends();
+      *asking = false;
+      return ended;
+    });
+  }
+  ~Interruptible() { set_interrupt_check({}); }
+  Interruptible(const Interruptible&) = delete;
+  Interruptible& operator=(const Interruptible&) = delete;
+};
+
 bool on_host() {
   const std::string device = env::get("ONEHOP_NCCL_DEVICE").value_or("cuda");
   if (device != "cuda" && device != "cpu")
@@ -116,15 +136,26 @@ Members& Communicator::members() {
   return *members_;
 }
 
-void Communicator::join(std::shared_ptr<Store> store, std::string name, Duration limit) {
-  group_ = Group::join(
-      std::move(store),
-      {.rank = Rank{rank_}, .size = size_, .device = device_, .timeout = limit, .name = std::move(name)});
-  formed_.store(true);
-  if (aborted_.load()) {
-    group_->abort("the set-up");
-    fail(ErrorCode::aborted, "rank {} was aborted while it was set up", rank_);
+void Communicator::join(std::shared_ptr<Store> store, std::string name, Duration limit,
+                        const std::function<bool()>& given_up) {
+  const auto require_not_aborted = [this] {
+    if (aborted_.load()) fail(ErrorCode::aborted, "rank {} was aborted while it was set up", rank_);
+  };
+  require_not_aborted();
+  bool peer_gave_up = false;
+  try {
+    const Interruptible waits([&] { return aborted_.load() || (peer_gave_up = given_up()); });
+    group_ = Group::join(
+        std::move(store),
+        {.rank = Rank{rank_}, .size = size_, .device = device_, .timeout = limit, .name = std::move(name)});
+  } catch (const Error&) {
+    require_not_aborted();
+    if (peer_gave_up) fail(ErrorCode::aborted, "another rank gave up while rank {} was set up", rank_);
+    throw;
   }
+  formed_.store(true);
+  if (aborted_.load()) group_->abort("the set-up");
+  require_not_aborted();
   members_ = Members::exchange(*group_);
   joined_.store(true, std::memory_order_release);
 }
@@ -167,6 +198,14 @@ std::shared_ptr<Communicator> remove_joining(Comm handle) noexcept {
   const std::lock_guard lock(table().mutex);
   auto entry = table().joining.extract(handle);
   return entry.empty() ? nullptr : std::move(entry.mapped());
+}
+
+bool remove_joining(Comm handle, const Communicator& communicator) noexcept {
+  const std::lock_guard lock(table().mutex);
+  const auto found = table().joining.find(handle);
+  if (found == table().joining.end() || found->second.get() != &communicator) return false;
+  table().joining.erase(found);
+  return true;
 }
 
 bool is_carried(Comm handle) noexcept {

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -56,9 +57,13 @@ class Communicator {
   [[nodiscard]] Reductions& reductions() { return reductions_; }
   [[nodiscard]] Windows& windows() { return windows_; }
 
-  /// Joins the other ranks, and waits for them for at most `limit`. Collective. Throws Error{aborted} if another thread has
-  /// aborted the communicator meanwhile.
-  void join(std::shared_ptr<Store> store, std::string name, Duration limit);
+  /// Joins the other ranks, and waits for them for at most `limit`. Collective. Throws Error{aborted} at once if another
+  /// thread aborts the communicator meanwhile, or if `given_up` says that another rank will not come: it is asked about every
+  /// 20 ms while this rank waits, and must not throw.
+  void join(std::shared_ptr<Store> store, std::string name, Duration limit,
+            const std::function<bool()>& given_up);
+  /// Whether this rank called abort().
+  [[nodiscard]] bool aborted() const { return aborted_.load(); }
   /// Ends the calls of all ranks, also that of another thread. Any rank may do it.
   void abort(std::string_view function) noexcept;
   /// Leaves the group, which waits for the calls of this rank (Group::leave).
@@ -79,7 +84,7 @@ class Communicator {
   std::atomic<std::uint64_t> forwarded_{0};
   std::atomic<bool> formed_{false};   ///< set after group_: pairs with the loads in abort() and leave()
   std::atomic<bool> joined_{false};   ///< set after group_ and members_: pairs with the load in joined()
-  std::atomic<bool> aborted_{false};  ///< pairs with formed_ (abort())
+  std::atomic<bool> aborted_{false};  ///< pairs with formed_ (abort()); ends the waits of join()
 };
 
 /// Where there is no NCCL: returns the handle, which find() knows until release().
@@ -93,6 +98,8 @@ void add(Comm handle, std::shared_ptr<Communicator> communicator);
 /// it.
 void add_joining(Comm handle, std::shared_ptr<Communicator> communicator);
 std::shared_ptr<Communicator> remove_joining(Comm handle) noexcept;
+/// Returns whether it still was to be carried. NCCL may have given the handle to another one since.
+bool remove_joining(Comm handle, const Communicator& communicator) noexcept;
 /// For a call that is forwarded: counts it if the communicator is carried.
 void count_forwarded(Comm handle) noexcept;
 /// Throws Error{invalid_argument} if there is no such communicator: it was destroyed, or never was one.

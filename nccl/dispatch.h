@@ -9,6 +9,7 @@
 #include "abi.h"
 #include "collectives.h"
 #include "communicator.h"
+#include "group_queue.h"
 #include "library.h"
 
 namespace onehop::nccl {
@@ -62,7 +63,8 @@ struct Dispatch<kName, kOwn> {
     const Comm comm = std::get<Comm>(std::tuple<Args...>(args...));
     if ((allows_carrying(comm, args) && ...)) return kOwn(args...);
     (note_forwarded(args), ...);
-    return forward<kName>(args...);
+    // The calls that are carried must not be made either, if NCCL refuses this one.
+    return note_for_group(forward<kName>(args...));
   }
 };
 

@@ -23,7 +23,7 @@ template <class... Args>
 void call(const char* name, Args... args) {
   auto* const real = reinterpret_cast<int (*)(Args...)>(function(name));
   const int result = real != nullptr ? real(args...) : -1;
-  if (result != 0) fail(ErrorCode::system, "{}: CUDA error {}", name, result);
+  if (result != 0) fail(ErrorCode::driver, "{}: CUDA error {}", name, result);
 }
 
 /// The context of the device, in which stream 0 is that of the device.

@@ -32,9 +32,9 @@ class RelaxedCapture {
   int mode_ = kRelaxed;               ///< after the first exchange the thread's previous one
 };
 
-/// Memory of the device, as cudaMalloc's. Error{system} if there is too little.
+/// Memory of the device, as cudaMalloc's. Error{driver} if there is too little.
 [[nodiscard]] void* allocate_on(DeviceId device, std::size_t bytes);
-/// From any thread, whatever its device. Error{system} if it is no memory of a device.
+/// From any thread, whatever its device. Error{driver} if it is no memory of a device.
 void free_on_device(void* data);
 
 /// A copy that the stream makes. Destroying it frees the copy when the stream has come to that. On the host, both happen at

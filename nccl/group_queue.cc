@@ -31,6 +31,10 @@ struct GroupQueue {
 
 thread_local GroupQueue t_queue;
 
+bool is_failure(Result result) {
+  return result != Result::success && result != Result::in_progress;
+}
+
 void run_calls(const std::vector<QueuedCall>& calls) {
   GroupCall scope;
   for (const QueuedCall& each : calls) run(each.communicator->group(), each.call);
@@ -91,19 +95,30 @@ Result group_start() noexcept {
 }
 
 Result group_end() noexcept {
+  return group_end_after(Result::success);
+}
+
+Result group_end_after(Result of_nccl) noexcept {
   if (t_queue.depth == 0)
     return fail(Result::invalid_usage, "ncclGroupEnd: this thread has called no ncclGroupStart");
-  if (--t_queue.depth > 0) return Result::success;
-  const GroupQueue queue = std::exchange(t_queue, {});
-  if (queue.result != Result::success) {
-    for (const SetUp& job : queue.set_ups) job.undo();
-    return queue.result;
+  if (t_queue.depth > 1) {
+    (void)note_for_group(of_nccl);
+    --t_queue.depth;
+    return Result::success;
   }
-  return guarded("ncclGroupEnd", [&] {
-    if (!queue.set_ups.empty()) set_up(queue.set_ups);
+  const GroupQueue queue = std::exchange(t_queue, {});
+  const bool refused = queue.result != Result::success;
+  const bool nccl_failed = is_failure(of_nccl);
+  if (refused || nccl_failed) {
+    for (const SetUp& job : queue.set_ups) job.undo();
+  }
+  if (refused) return queue.result;
+  const Result own = guarded("ncclGroupEnd", [&] {
+    if (!queue.set_ups.empty() && !nccl_failed) set_up(queue.set_ups);
     if (!queue.calls.empty()) run_calls(queue.calls);
     return Result::success;
   });
+  return nccl_failed ? of_nccl : own;
 }
 
 void group_drop() noexcept {
@@ -127,8 +142,7 @@ void call_or_queue(std::shared_ptr<Communicator> communicator, const Call& call,
 }
 
 Result note_for_group(Result result) noexcept {
-  const bool failed = result != Result::success && result != Result::in_progress;
-  if (failed && t_queue.depth > 0 && t_queue.result == Result::success) t_queue.result = result;
+  if (is_failure(result) && t_queue.depth > 0 && t_queue.result == Result::success) t_queue.result = result;
   return result;
 }
 

@@ -26,6 +26,9 @@ Result group_start() noexcept;
 /// At the outermost end: makes the queued set-ups, then the calls. If a function failed in the group, returns its result
 /// and makes none of them.
 Result group_end() noexcept;
+/// The same after NCCL's part of the group has ended with `of_nccl`. If that failed, makes no set-ups, which need NCCL's
+/// communicators, but the calls: the ranks of their communicators wait for each other, and may not know of NCCL's failure.
+Result group_end_after(Result of_nccl) noexcept;
 
 /// Ends the thread's group without making what is queued, if this is the outermost end.
 void group_drop() noexcept;

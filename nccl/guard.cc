@@ -22,6 +22,8 @@ Result result_of(ErrorCode code) noexcept {
     case ErrorCode::out_of_resources:
     case ErrorCode::system:
       return Result::system_error;
+    case ErrorCode::driver:
+      return Result::unhandled_cuda_error;
     case ErrorCode::protocol:
     case ErrorCode::not_found:
       break;

@@ -59,6 +59,21 @@ std::shared_ptr<Members> Members::part(const Group& part) const {
   return std::make_shared<Members>(part, std::move(ids));
 }
 
+std::shared_ptr<const int> Members::take_number(std::shared_ptr<Calls> calls, std::uint64_t gone) {
+  const std::lock_guard lock(calls->mutex);
+  std::set<int>& taken = calls->numbers[gone];
+  int number = 0;
+  while (taken.contains(number)) ++number;
+  taken.insert(number);
+  return {new int(number), [calls, gone](const int* ended) {
+            const std::lock_guard free(calls->mutex);
+            const auto of_set = calls->numbers.find(gone);
+            of_set->second.erase(*ended);
+            if (of_set->second.empty()) calls->numbers.erase(of_set);
+            delete ended;
+          }};
+}
+
 Members::Rest Members::without(const int* excluded, int count) {
   const int size = static_cast<int>(ids_.size());
   require(excluded != nullptr, "excludeRanksList is NULL");
@@ -71,20 +86,17 @@ Members::Rest Members::without(const int* excluded, int count) {
     require((gone & bit(each)) == 0, "rank {} is excluded twice", each);
     gone |= bit(each);
   }
-  Rest rest{.rank = 0, .size = size - count, .address = {}};
+  Rest rest{.rank = 0, .size = size - count, .address = {}, .call = {}};
   int first = 0;
   while ((gone & bit(first)) != 0) ++first;
   for (int each = 0; each < rank_; ++each) rest.rank += (gone & bit(each)) == 0 ? 1 : 0;
-  int use = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    use = uses_[gone]++;
-  }
+  const std::shared_ptr<const int> number = take_number(calls_, gone);
   const std::string& id = ids_[static_cast<std::size_t>(first)];
   if (id.empty())
     fail(ErrorCode::unsupported, "rank {}, the first of those that remain, could start no store", first);
   rest.address = parse_unique_id(id);
-  rest.address.name = fmt::format("{}-{:x}-{}", group_id_, gone, use);
+  rest.address.name = fmt::format("{}-{:x}-{}", group_id_, gone, *number);
+  rest.call = number;
   return rest;
 }
 

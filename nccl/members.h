@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -35,8 +36,9 @@ class Members {
   struct Rest {
     int rank;
     int size;
-    Address
-        address;  ///< where they meet: in the store of the first of them, under a name that only they use, once
+    /// Where they meet: in the store of the first of them, under a name that only they use, for one call at a time.
+    Address address;
+    std::shared_ptr<const void> call;  ///< to be kept until the call has ended
   };
   /// The communicator without `count` ranks. Those that remain make the same calls, and get the same address. Throws
   /// Error{invalid_argument} if the ranks make no sense, and Error{unsupported} on all that remain if the first one has no
@@ -44,12 +46,21 @@ class Members {
   [[nodiscard]] Rest without(const int* excluded, int count);
 
  private:
+  /// The calls of this rank that exclude a set of ranks, as bits, and have not ended: several in one ncclGroupStart. Each
+  /// has the smallest number that is free, so a call that has ended, however it did, leaves nothing on which the ranks could
+  /// differ afterwards.
+  struct Calls {
+    std::mutex mutex;
+    std::map<std::uint64_t, std::set<int>> numbers;
+  };
+  [[nodiscard]] static std::shared_ptr<const int> take_number(std::shared_ptr<Calls> calls,
+                                                              std::uint64_t gone);
+
   int rank_;
   DeviceId device_;
   std::string group_id_;
   std::vector<std::string> ids_;  ///< by rank: a unique id of its process; empty if that could start no store
-  std::mutex mutex_;
-  std::map<std::uint64_t, int> uses_;  ///< how often a set of ranks, as bits, was excluded
+  std::shared_ptr<Calls> calls_ = std::make_shared<Calls>();
 };
 
 /// Where there is an NCCL: what is known of the ranks behind this handle, from when they were carried until it is destroyed.

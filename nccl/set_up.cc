@@ -2,6 +2,8 @@
 #include "set_up.h"
 
 #include <algorithm>
+#include <chrono>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -11,6 +13,7 @@
 #include "onehop/store.h"
 
 #include "base/check.h"
+#include "base/log.h"
 #include "communicator.h"
 #include "driver.h"
 #include "group_queue.h"
@@ -21,7 +24,30 @@ namespace onehop::nccl {
 namespace {
 
 constexpr const char* kLocalName = "ncclCommInitAll";
+constexpr const char* kAborted = "aborted";
 constexpr int kNoColor = -1;  ///< NCCL_SPLIT_NOCOLOR
+
+/// The ranks of one thread, and those that shrink, which may try again: they wait for the others whatever happens.
+bool never() {
+  return false;
+}
+
+/// For ranks that wait, or come later. Nobody can know when all have seen it, so it stays.
+void tell_aborted(Store& store) noexcept {
+  try {
+    store.set(kAborted, "", std::chrono::seconds{1});
+  } catch (const std::exception& error) {
+    log::info("NCCL: the other ranks of a set-up that was aborted are not told: {}", error.what());
+  }
+}
+
+bool is_aborted(Store& store) noexcept {
+  try {
+    return store.get_for(kAborted, Duration{0}).has_value();
+  } catch (const Error&) {
+    return false;  // joining needs the store, too, and says so
+  }
+}
 
 /// The set-up of a communicator whose handle the program has already. After a failure it has NULL, unless it has destroyed
 /// the communicator before.
@@ -43,7 +69,13 @@ Result init_rank(std::string_view function, Comm* comm, int size, const UniqueId
     auto communicator = std::make_shared<Communicator>(rank, size, device, std::max(device.value, 0));
     *comm = add(communicator);
     set_up_or_queue({job(communicator, comm, [address, limit](Communicator& each) {
-      each.join(open_store(address), address.name, limit);
+      const std::shared_ptr<Store> store = open_store(address);
+      try {
+        each.join(store, address.name, limit, [store] { return is_aborted(*store); });
+      } catch (const Error&) {
+        if (each.aborted()) tell_aborted(*store);
+        throw;
+      }
     })});
     return Result::success;
   }));
@@ -99,7 +131,7 @@ Result comm_init_all(Comm* comms, int size, const int* devices) noexcept {
       auto communicator = std::make_shared<Communicator>(rank, size, device_of(device), device);
       comms[rank] = add(communicator);
       jobs.push_back(job(communicator, &comms[rank],
-                         [store, limit](Communicator& each) { each.join(store, kLocalName, limit); }));
+                         [store, limit](Communicator& each) { each.join(store, kLocalName, limit, never); }));
     }
     set_up_or_queue(std::move(jobs));
     return Result::success;
@@ -164,8 +196,8 @@ Result comm_shrink(Comm comm, const int* excluded, int count, Comm* rest, const 
     auto communicator = std::make_shared<Communicator>(remaining.rank, remaining.size, parent->device(),
                                                        parent->cuda_device());
     *rest = add(communicator);
-    set_up_or_queue({job(communicator, rest, [address = remaining.address, limit](Communicator& each) {
-      each.join(open_store(address), address.name, limit);
+    set_up_or_queue({job(communicator, rest, [remaining, limit](Communicator& each) {
+      each.join(open_store(remaining.address), remaining.address.name, limit, never);
     })});
     return Result::success;
   }));

@@ -25,6 +25,7 @@ enum class ErrorCode : int {
   system = 9,            ///< another system call failed; the message holds its errno text
   protocol = 10,         ///< malformed data from a peer, file or server
   not_found = 11,        ///< a key, file or variable does not exist
+  driver = 12,           ///< another call of the CUDA driver failed; the message holds its error
 };
 
 [[nodiscard]] ONEHOP_API std::string_view to_string(ErrorCode code);

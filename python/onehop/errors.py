@@ -7,7 +7,8 @@ __all__ = ["Error", "InvalidArgument", "Timeout", "PeerLost", "Aborted", "Mismat
 
 
 class Error(RuntimeError):
-    """A call failed. The classes below say why; `Error` itself stands for a failed system call and for malformed data.
+    """A call failed. The classes below say why; `Error` itself stands for a failed call of the system
+    or of the CUDA driver, and for malformed data.
 
     code: the name of the error in the C API, such as "peer_lost".
     rank: the rank on which the failure began, or None if only the caller is affected.

@@ -69,6 +69,8 @@ std::string_view to_string(ErrorCode code) {
       return "protocol";
     case ErrorCode::not_found:
       return "not_found";
+    case ErrorCode::driver:
+      return "driver";
   }
   return "unknown";
 }

@@ -88,10 +88,10 @@ TEST(CApi, ReportsTheVersionOfItsHeaders) {
 
 TEST(CApi, NamesEveryStatusAndSurvivesUnknownOnes) {
   EXPECT_STREQ(onehop_status_name(ONEHOP_OK), "ok");
-  for (int status = ONEHOP_ERROR_INVALID_ARGUMENT; status <= ONEHOP_ERROR_NOT_FOUND; ++status) {
+  for (int status = ONEHOP_ERROR_INVALID_ARGUMENT; status <= ONEHOP_ERROR_DRIVER; ++status) {
     EXPECT_STRNE(onehop_status_name(status), "unknown") << status;
   }
-  EXPECT_STREQ(onehop_status_name(ONEHOP_ERROR_NOT_FOUND + 1), "unknown");
+  EXPECT_STREQ(onehop_status_name(ONEHOP_ERROR_DRIVER + 1), "unknown");
   EXPECT_STREQ(onehop_status_name(-1), "unknown");
 }
 

@@ -44,6 +44,7 @@ static_assert(ONEHOP_ERROR_OUT_OF_RESOURCES == static_cast<int>(ErrorCode::out_o
 static_assert(ONEHOP_ERROR_SYSTEM == static_cast<int>(ErrorCode::system));
 static_assert(ONEHOP_ERROR_PROTOCOL == static_cast<int>(ErrorCode::protocol));
 static_assert(ONEHOP_ERROR_NOT_FOUND == static_cast<int>(ErrorCode::not_found));
+static_assert(ONEHOP_ERROR_DRIVER == static_cast<int>(ErrorCode::driver));
 
 }  // namespace
 

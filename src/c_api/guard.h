@@ -44,7 +44,7 @@ template <class T, class Body>
 
 /// Converts a status that a caller's function returned, which must not be ONEHOP_OK.
 inline ErrorCode to_error_code(onehop_status_t status) {
-  const bool known = status >= ONEHOP_ERROR_INVALID_ARGUMENT && status <= ONEHOP_ERROR_NOT_FOUND;
+  const bool known = status >= ONEHOP_ERROR_INVALID_ARGUMENT && status <= ONEHOP_ERROR_DRIVER;
   return known ? static_cast<ErrorCode>(status) : ErrorCode::system;
 }
 

@@ -59,6 +59,9 @@ class CollectiveBackend {
   }
   /// Makes later work on `after` wait for the work that is on `before` now. On the host there are no streams.
   virtual void order_streams(Group::State& /*group*/, Stream /*before*/, Stream /*after*/) const {}
+  /// For a handle that means another stream on each thread: a stream that is in order with the calling thread's and that other
+  /// threads can use. Returns any other handle as it is.
+  [[nodiscard]] virtual Stream for_other_threads(Stream stream) const { return stream; }
   /// Runs sends and receives, within Group::State::call. They are sorted (sort_by_pair).
   virtual void run_transfers(Group::State& group, std::span<const CollectiveCall> sorted, const char* phase,
                              os::CallDeadline& deadline) const = 0;

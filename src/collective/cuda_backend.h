@@ -3,6 +3,8 @@
 // other on the host, unless ONEHOP_CHECK is set.
 #pragma once
 
+#include <cstdint>
+
 #include "collective/backend.h"
 #include "group/device_rank.h"
 
@@ -23,6 +25,13 @@ class CudaBackend final : public CollectiveBackend {
   [[nodiscard]] ArgumentError find_memory_error(const Group::State& group,
                                                 const CollectiveCall& call) const override {
     return onehop::find_memory_error(call, group.options().device);
+  }
+  /// cudaStreamPerThread and cudaStreamLegacy, which wait for each other.
+  [[nodiscard]] Stream for_other_threads(Stream stream) const override {
+    constexpr std::uintptr_t kLegacy = 1;
+    constexpr std::uintptr_t kPerThread = 2;
+    if (reinterpret_cast<std::uintptr_t>(stream.handle) != kPerThread) return stream;
+    return {reinterpret_cast<void*>(kLegacy)};  // NOLINT(performance-no-int-to-ptr): a handle
   }
   void order_streams(Group::State& group, Stream before, Stream after) const override {
     DeviceRank::of(group).communicator().order_streams(before, after);

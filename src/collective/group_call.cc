@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "collective/backend.h"
+#include "collective/lanes.h"
 #include "collective/refuse.h"
 #include "collective/run.h"
 #include "collective/transfers.h"
@@ -42,6 +43,22 @@ struct GroupCall::Queue::Batch {
     const Stream own = std::exchange(call.stream, *stream);
     const auto is_own = [&](Stream each) { return each.handle == own.handle; };
     if (!is_own(*stream) && std::ranges::none_of(others, is_own)) others.push_back(own);
+  }
+  [[nodiscard]] bool on_stream_of_thread() const {
+    const CollectiveBackend& backend = CollectiveBackend::of(*group);
+    const auto is_of_thread = [&](Stream each) {
+      return backend.for_other_threads(each).handle != each.handle;
+    };
+    return (stream && is_of_thread(*stream)) || std::ranges::any_of(others, is_of_thread);
+  }
+  /// Before another thread runs the batch, where the handle of the calling thread's stream would mean another stream.
+  void leave_thread() {
+    const CollectiveBackend& backend = CollectiveBackend::of(*group);
+    const auto replace = [&](Stream& each) { each = backend.for_other_threads(each); };
+    if (stream) replace(*stream);
+    std::ranges::for_each(others, replace);
+    for (CollectiveCall& each : transfers) replace(each.stream);
+    for (CollectiveCall& each : collectives) replace(each.stream);
   }
   /// Runs the transfers, or the collectives of one launch. The last step sets `ended`.
   void step() noexcept {
@@ -139,22 +156,29 @@ std::vector<GroupCall::Queue::Batch> GroupCall::Queue::sort(std::vector<Call> ca
 void GroupCall::Queue::run() {
   std::vector<Batch> batches = sort(std::exchange(calls_, {}));
   {
-    // Waiting ranks may wait for each other, so each gets a thread. The calling thread runs one of them.
     const auto waits_on_host = [](const Batch& batch) {
       return CollectiveBackend::of(*batch.group).waits_on_host(*batch.group);
     };
-    std::vector<std::jthread> threads;
-    Batch* own = nullptr;
+    std::vector<Batch*> waiting;
+    std::vector<WaitingBatch> described;
     for (Batch& batch : batches) {
       if (!waits_on_host(batch)) continue;
-      if (own == nullptr) {
-        own = &batch;
-        continue;
-      }
+      waiting.push_back(&batch);
+      described.push_back({.group = batch.group->id(),
+                           .device = batch.group->options().device,
+                           .on_stream_of_thread = batch.on_stream_of_thread()});
+    }
+    const std::vector<Lane> lanes = to_lanes(described);
+    const auto run_lane = [&waiting](const Lane& lane) {
+      for (const std::size_t each : lane) waiting[each]->run();
+    };
+    std::vector<std::jthread> threads;
+    for (const Lane& lane : std::span(lanes).subspan(lanes.empty() ? 0 : 1)) {
+      for (const std::size_t each : lane) waiting[each]->leave_thread();
       try {
-        threads.emplace_back([&batch] { batch.run(); });
+        threads.emplace_back([&run_lane, &lane] { run_lane(lane); });
       } catch (const std::system_error& no_thread) {
-        batch.give_up(no_thread);
+        for (const std::size_t each : lane) waiting[each]->give_up(no_thread);
       }
     }
     // A step of each in turn: the driver queues some thousand launches of a device, and then waits until one begins. If they
@@ -167,7 +191,7 @@ void GroupCall::Queue::run() {
       for (Batch* const batch : queueing) batch->step();
       std::erase_if(queueing, [](const Batch* batch) { return batch->ended; });
     }
-    if (own != nullptr) own->run();
+    if (!lanes.empty()) run_lane(lanes.front());
   }
   for (const Batch& batch : batches) {
     if (batch.error != nullptr) std::rethrow_exception(batch.error);

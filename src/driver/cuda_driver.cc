@@ -187,7 +187,7 @@ std::string cuda_error_text(CUresult result) {
 }
 
 void fail_cuda(CUresult result, const std::string& what) {
-  ErrorCode code = ErrorCode::system;
+  ErrorCode code = ErrorCode::driver;
   switch (result) {
     case CUDA_ERROR_OUT_OF_MEMORY:
       code = ErrorCode::out_of_resources;

@@ -55,7 +55,7 @@ void advance_driver_epoch() noexcept;
 
 /// Throws the Error of a failed call, with the message `what: <error text>`. Out of memory becomes
 /// out_of_resources; anything that the driver does not support or permit becomes unsupported; invalid values
-/// become invalid_argument; all others become system.
+/// become invalid_argument; all others become driver.
 [[noreturn]] void fail_cuda(CUresult result, const std::string& what);
 
 /// Throws unless `result` is CUDA_SUCCESS. `what` is the function's name, with details of its arguments where

@@ -86,6 +86,8 @@ TEST(CudaDriver, ErrorsNameTheCallTheCodeAndTheText) {
   const Error error = error_of([] { check_cuda(CUDA_ERROR_NOT_PERMITTED, "cuMemCreate"); });
   EXPECT_EQ(error.code(), ErrorCode::unsupported);
   EXPECT_EQ(error.message(), "cuMemCreate: CUDA_ERROR_NOT_PERMITTED (800): operation not permitted");
+  EXPECT_EQ(error_of([] { check_cuda(CUDA_ERROR_ILLEGAL_ADDRESS, "cuLaunchKernelEx"); }).code(),
+            ErrorCode::driver);
 }
 
 }  // namespace

@@ -209,7 +209,7 @@ TEST_F(PeerAccessTest, AYesThatTheDriverTakesBackIsANo) {
 TEST_F(PeerAccessTest, OtherFailuresNameThePairAndTheCall) {
   machine_.enable_result = CUDA_ERROR_INVALID_CONTEXT;
   const Error error = error_of([&] { (void)access_.can_access(kZero, kOne); });
-  EXPECT_EQ(error.code(), ErrorCode::system);
+  EXPECT_EQ(error.code(), ErrorCode::driver);
   EXPECT_THAT(error.message(), HasSubstr("giving device 0 access to device 1 (cuCtxEnablePeerAccess)"));
 }
 
@@ -218,7 +218,7 @@ TEST_F(PeerAccessTest, AQuestionThatFailsIsAnErrorAndNotAnAnswer) {
   for (const auto& call : {std::function<void()>([&] { (void)access_.can_access(kZero, kOne); }),
                            std::function<void()>([&] { access_.grant_pool_access(kOne, kZero); })}) {
     const Error error = error_of(call);
-    EXPECT_EQ(error.code(), ErrorCode::system);
+    EXPECT_EQ(error.code(), ErrorCode::driver);
     EXPECT_THAT(error.message(), HasSubstr("cuDeviceCanAccessPeer"));
   }
   EXPECT_TRUE(machine_.enabled.empty());
@@ -263,7 +263,7 @@ TEST_F(PeerAccessTest, DisablingThatFailsNamesThePairAndKeepsTheAccess) {
   EXPECT_TRUE(access_.can_access(kZero, kOne));
   machine_.disable_result = CUDA_ERROR_INVALID_CONTEXT;
   const Error error = error_of([&] { access_.disable(kZero, kOne); });
-  EXPECT_EQ(error.code(), ErrorCode::system);
+  EXPECT_EQ(error.code(), ErrorCode::driver);
   EXPECT_THAT(error.message(),
               HasSubstr("taking back device 0's access to device 1 (cuCtxDisablePeerAccess)"));
   fake_.CtxDisablePeerAccess = nullptr;

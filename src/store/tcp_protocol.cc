@@ -193,7 +193,7 @@ Reply parse_reply(std::string_view bytes) {
     case ReplyKind::error: {
       const auto code = in.get<std::uint32_t>();
       if (code < static_cast<std::uint32_t>(ErrorCode::invalid_argument) ||
-          code > static_cast<std::uint32_t>(ErrorCode::not_found)) {
+          code > static_cast<std::uint32_t>(ErrorCode::driver)) {
         fail(ErrorCode::protocol, "tcp store reply: unknown error code {}", code);
       }
       reply.code = static_cast<ErrorCode>(code);

@@ -9,6 +9,7 @@
 #include <array>
 #include <chrono>
 #include <climits>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -155,6 +156,88 @@ TEST_F(NcclAcceleration, ACommunicatorThatIsAbortedDuringItsSetUpIsNotCarried) {
   (void)api.all_reduce(&data, &data, 1, kInt, kAdd, first_comm, nullptr);
   EXPECT_EQ(forwarded(), 1) << "the handle is only NCCL's, which may give it to another communicator";
   expect_ok(api.abort(comms[1]));
+}
+
+/// All ranks but the last one of three wait for it to join. Revokes one of them; the last one comes only after the others have
+/// ended. Returns the communicators.
+std::array<Comm, 3> revoke_one_that_waits(const Api& api, std::size_t revoked) {
+  UniqueId id{};
+  expect_ok(api.get_unique_id(&id));
+  std::array<Comm, 3> comms{};
+  std::array<std::promise<void>, 3> counted;
+  std::array<std::shared_future<void>, 3> counts;
+  for (std::size_t i = 0; i < 3; ++i) counts[i] = counted[i].get_future().share();
+  std::promise<void> ended;
+  const auto init = [&](std::size_t rank, const std::function<void()>& wait) {
+    expect_ok(api.group_start());
+    expect_ok(api.init_rank(&comms[rank], 3, id, static_cast<int>(rank)));
+    counted[rank].set_value();
+    wait();
+    expect_ok(api.group_end());
+  };
+  const auto wait_for_all = [&] {
+    for (const auto& each : counts) each.wait();
+  };
+  std::vector<std::thread> waiting;
+  for (const std::size_t rank : {0, 1}) waiting.emplace_back([&, rank] { init(rank, wait_for_all); });
+  std::thread last([&] { init(2, [&] { ended.get_future().wait(); }); });
+  wait_for_all();
+  const Address address = find_address(id).value();
+  const auto store = open_store(address, std::chrono::seconds{30});
+  (void)store->get(fmt::format("onehop/{}/announce/{}", address.name, revoked));
+  expect_ok(api.revoke(comms[revoked], 0));
+  for (std::thread& each : waiting) each.join();
+  ended.set_value();
+  last.join();
+  return comms;
+}
+
+// Long before their limit of a minute, after which the test would be stopped.
+TEST_F(NcclAcceleration, RevokingACommunicatorThatJoinsEndsTheWaitOfAllRanks) {
+  const Api api;
+  for (const std::size_t revoked : {0, 1}) {
+    const std::array<Comm, 3> comms = revoke_one_that_waits(api, revoked);
+    const int before = forwarded();
+    for (Comm each : comms) EXPECT_EQ(sum_of_ones(api, each), 1);
+    EXPECT_EQ(forwarded(), before + 3);
+    for (Comm each : comms) expect_ok(api.destroy(each));
+  }
+}
+
+TEST_F(NcclAcceleration, ACommunicatorThatIsRevokedBeforeItJoinsIsNotCarried) {
+  const Api api;
+  UniqueId id{};
+  expect_ok(api.get_unique_id(&id));
+  std::array<Comm, kTwoRanks> comms{};
+  expect_ok(api.group_start());
+  for (const std::size_t i : {0, 1}) expect_ok(api.init_rank(&comms[i], kTwoRanks, id, static_cast<int>(i)));
+  expect_ok(api.revoke(comms[1], 0));
+  expect_ok(api.group_end());
+  for (Comm each : comms) EXPECT_EQ(sum_of_ones(api, each), 1);
+  EXPECT_EQ(forwarded(), kTwoRanks);
+  for (Comm each : comms) expect_ok(api.destroy(each));
+}
+
+TEST_F(NcclAcceleration, RanksLeaveNoKeysInTheStore) {
+  const Config nonblocking{sizeof(Config), 0, 0, 0};
+  const Api api;
+  for (const Config* const config : {static_cast<const Config*>(nullptr), &nonblocking}) {
+    UniqueId id{};
+    expect_ok(api.get_unique_id(&id));
+    std::array<Comm, kTwoRanks> comms{};
+    expect_ok(api.group_start());
+    expect_ok(api.init_rank_config(&comms[0], kTwoRanks, id, 0, config));
+    expect_ok(api.init_rank(&comms[1], kTwoRanks, id, 1));
+    expect_ok(api.group_end());
+    const Address address = find_address(id).value();
+    const auto store = open_store(address);
+    const std::string group = fmt::format("onehop/{}/", address.name);
+    for (const std::string& key :
+         {std::string("arrived"), std::string("arrived/0"), std::string("arrived/1"), group + "offer",
+          group + "waiting", group + "announce/0", group + "announce/1"})
+      EXPECT_EQ(store->compare_set(key, "none", "none"), "none") << key;
+    for (Comm each : comms) expect_ok(api.destroy(each));
+  }
 }
 
 TEST_F(NcclAcceleration, ARankThatCannotBeCarriedForwardsTheCommunicatorOnAllRanks) {
@@ -354,6 +437,23 @@ TEST_F(NcclAcceleration, AShrinkThatNcclRefusesLeavesTheCommunicatorAsItWas) {
   EXPECT_EQ(forwarded(), 0);
 }
 
+TEST_F(NcclAcceleration, AShrinkThatFailedOnOneRankDoesNotPreventTheNext) {
+  const Api api;
+  std::array<Comm, 3> comms{};
+  expect_ok(api.init_all(comms.data(), 3, nullptr));
+  const int excluded = 2;
+  Comm failed = nullptr;
+  expect_ok(api.group_start());
+  expect_ok(api.shrink(comms[0], &excluded, 1, &failed, nullptr, kDefault));
+  EXPECT_EQ(api.shrink(comms[1], &excluded, 1, nullptr, nullptr, kDefault), Result::invalid_argument);
+  EXPECT_EQ(api.group_end(), Result::invalid_argument);
+  const std::array<Comm, 3> rest = shrink_in_group(api, comms, excluded, kDefault);
+  expect_sums(api, rest, {3, 3, 4});
+  EXPECT_EQ(forwarded(), 0);
+  for (const auto& each : {rest, comms}) destroy_all(api, each);
+  expect_ok(api.destroy(failed));
+}
+
 TEST_F(NcclAcceleration, RanksOfARevokedCommunicatorShrink) {
   const Api api;
   std::array<Comm, 3> comms{};
@@ -461,6 +561,107 @@ TEST_F(NcclAcceleration, InitAllInAGroupJoinsAtItsEnd) {
   add_up(api, comms, data);
   EXPECT_THAT(data, Each(3));
   for (Comm each : comms) expect_ok(api.destroy(each));
+}
+
+/// Two communicators of two ranks each, of this thread. NCCL's is forwarded.
+struct Mixed {
+  std::array<Comm, kTwoRanks> of_nccl{};
+  std::array<Comm, kTwoRanks> carried{};
+  std::array<int, kTwoRanks> data = {1, 2};
+  int forwarded_data = 1;
+
+  explicit Mixed(const Api& api) {
+    const Config nonblocking{sizeof(Config), 0, 0, 0};
+    UniqueId id{};
+    expect_ok(api.get_unique_id(&id));
+    expect_ok(api.group_start());
+    for (const std::size_t i : {0, 1})
+      expect_ok(api.init_rank_config(&of_nccl[i], kTwoRanks, id, static_cast<int>(i), &nonblocking));
+    expect_ok(api.group_end());
+    expect_ok(api.init_all(carried.data(), kTwoRanks, nullptr));
+  }
+  [[nodiscard]] Result forward(const Api& api) {
+    return api.all_reduce(&forwarded_data, &forwarded_data, 1, kInt, kAdd, of_nccl[0], nullptr);
+  }
+  void carry(const Api& api) {
+    for (const std::size_t i : {0, 1})
+      expect_ok(api.all_reduce(&data[i], &data[i], 1, kInt, kAdd, carried[i], nullptr));
+  }
+  void destroy(const Api& api) {
+    for (const auto& comms : {of_nccl, carried}) {
+      for (Comm each : comms) expect_ok(api.destroy(each));
+    }
+  }
+};
+
+/// The results of the next collective and the next end of a group of NCCL.
+void fail_in_nccl(Result collective, Result group_end) {
+  void* const handle = ::dlopen(ONEHOP_FAKE_NCCL, RTLD_NOW | RTLD_NOLOAD);
+  ASSERT_NE(handle, nullptr);
+  reinterpret_cast<void (*)(Result, Result)>(::dlsym(handle, "fake_nccl_fail"))(collective, group_end);
+}
+
+TEST_F(NcclAcceleration, AGroupMakesForwardedAndCarriedCallsInAnyOrder) {
+  const Api api;
+  Mixed mixed(api);
+  expect_ok(api.group_start());
+  expect_ok(mixed.forward(api));
+  mixed.carry(api);
+  EXPECT_THAT(mixed.data, ElementsAre(1, 2)) << "not before the end";
+  expect_ok(api.group_end());
+  EXPECT_THAT(mixed.data, Each(3));
+  EXPECT_EQ(forwarded(), 1);
+  expect_ok(api.group_start());
+  mixed.carry(api);
+  expect_ok(mixed.forward(api));
+  expect_ok(api.group_end());
+  EXPECT_THAT(mixed.data, Each(6));
+  EXPECT_EQ(forwarded(), 2);
+  EXPECT_EQ(mixed.forwarded_data, 1);
+  mixed.destroy(api);
+}
+
+TEST_F(NcclAcceleration, AGroupWhoseForwardedPartFailsAtItsEndStillMakesTheCarriedCalls) {
+  const Api api;
+  Mixed mixed(api);
+  expect_ok(api.group_start());
+  expect_ok(mixed.forward(api));
+  mixed.carry(api);
+  fail_in_nccl(Result::success, Result::unhandled_cuda_error);
+  EXPECT_EQ(api.group_end(), Result::unhandled_cuda_error);
+  EXPECT_THAT(mixed.data, Each(3));
+  expect_ok(api.group_start());
+  mixed.carry(api);
+  expect_ok(api.group_end());
+  EXPECT_THAT(mixed.data, Each(6)) << "nothing of the failure is left";
+  mixed.destroy(api);
+}
+
+TEST_F(NcclAcceleration, AGroupInWhichAForwardedCallIsRefusedMakesNoCarriedCall) {
+  const Api api;
+  Mixed mixed(api);
+  expect_ok(api.group_start());
+  fail_in_nccl(Result::invalid_argument, Result::success);
+  EXPECT_EQ(mixed.forward(api), Result::invalid_argument);
+  mixed.carry(api);
+  EXPECT_EQ(api.group_end(), Result::invalid_argument);
+  EXPECT_THAT(mixed.data, ElementsAre(1, 2));
+  mixed.destroy(api);
+}
+
+TEST_F(NcclAcceleration, AGroupInWhichACarriedCallIsRefusedEndsThatOfNccl) {
+  const Api api;
+  Mixed mixed(api);
+  expect_ok(api.group_start());
+  expect_ok(mixed.forward(api));
+  mixed.carry(api);
+  EXPECT_EQ(api.broadcast(nullptr, nullptr, SIZE_MAX, kInt, 0, mixed.carried[0], nullptr),
+            Result::invalid_argument);
+  EXPECT_EQ(api.group_end(), Result::invalid_argument);
+  EXPECT_THAT(mixed.data, ElementsAre(1, 2));
+  expect_ok(mixed.forward(api));
+  EXPECT_EQ(forwarded(), 2);
+  mixed.destroy(api);
 }
 
 TEST_F(NcclAcceleration, ASimulatedEndMakesNoCallAndEndsTheGroup) {

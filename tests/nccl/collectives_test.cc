@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <numeric>
 #include <vector>
 
@@ -333,6 +334,16 @@ TEST_F(NcclCollectives, MemoryIsAllocatedAndNeedsNoRegistration) {
   const Api api;
   expect_success(api.mem_free(nullptr));
   EXPECT_EQ(api.mem_alloc(nullptr, 1), Result::invalid_argument);
+}
+
+// With a driver, which does not know this memory, and without one.
+TEST_F(NcclCollectives, AFailureOfTheDriverIsAnUnhandledCudaError) {
+  ::setenv("ONEHOP_NCCL_DEVICE", "cuda", 1);
+  const Api api;
+  int on_the_stack = 0;
+  EXPECT_EQ(api.mem_free(&on_the_stack), Result::unhandled_cuda_error);
+  EXPECT_THAT(last_error(), HasSubstr("ncclMemFree: cuPointerGetAttribute: CUDA error"));
+  ::setenv("ONEHOP_NCCL_DEVICE", "cpu", 1);
 }
 
 }  // namespace

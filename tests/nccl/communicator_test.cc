@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Communicators without NCCL: how they are made, divided, fail and end.
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -16,6 +17,7 @@
 
 #include "barrier.h"
 #include "support/ranks.h"
+#include "unique_id.h"
 #include "without_nccl.h"
 
 namespace onehop::nccl {
@@ -96,7 +98,7 @@ TEST_F(NcclCommunicator, OneThreadShrinksSeveralRanksInAGroup) {
   for (Comm each : comms) expect_success(api.abort(each));
 }
 
-TEST_F(NcclCommunicator, ShrinkingWaitsForARankThatRemainsUntilItsTimeout) {
+TEST_F(NcclCommunicator, ShrinkingWaitsForARankThatRemainsUntilItsTimeoutAndCanBeRepeated) {
   ::setenv("ONEHOP_NCCL_TIMEOUT", "10", 1);  // enough for the ranks of one process to join
   const Api api;
   const std::vector<Comm> comms = all_ranks(api, 3);
@@ -106,6 +108,31 @@ TEST_F(NcclCommunicator, ShrinkingWaitsForARankThatRemainsUntilItsTimeout) {
   EXPECT_THAT(last_error(),
               AllOf(HasSubstr("ncclCommShrink: "), HasSubstr("rank 1 waited 10000 ms"), HasSubstr("rank 0")));
   EXPECT_EQ(rest, nullptr);
+  std::array<Comm, 2> again{};
+  expect_success(api.group_start());
+  for (const std::size_t i : {0, 1})
+    expect_success(api.shrink(comms[i + 1], &excluded, 1, &again[i], nullptr, 0));
+  expect_success(api.group_end());
+  for (Comm each : again) expect_success(api.destroy(each));
+  for (Comm each : comms) expect_success(api.destroy(each));
+}
+
+TEST_F(NcclCommunicator, OneGroupShrinksTheSameRanksTwice) {
+  const Api api;
+  const std::vector<Comm> comms = all_ranks(api, 3);
+  const int excluded = 1;
+  std::array<Comm, 4> rest{};
+  expect_success(api.group_start());
+  for (const std::size_t i : {0, 1, 2, 3})
+    expect_success(api.shrink(comms[i / 2 * 2], &excluded, 1, &rest[i], nullptr, 0));
+  expect_success(api.group_end());
+  std::array<int, 4> data = {1, 2, 4, 8};
+  expect_success(api.group_start());
+  for (std::size_t i = 0; i < 4; ++i)
+    expect_success(api.all_reduce(&data[i], &data[i], 1, kInt32, kSum, rest[i], nullptr));
+  expect_success(api.group_end());
+  EXPECT_THAT(data, ElementsAre(5, 10, 5, 10));
+  for (Comm each : rest) expect_success(api.destroy(each));
   for (Comm each : comms) expect_success(api.destroy(each));
 }
 
@@ -316,6 +343,33 @@ TEST_F(NcclCommunicator, AnAbortDuringTheSetUpFailsIt) {
   EXPECT_THAT(last_error(), AnyOf(HasSubstr("rank 0 was aborted while it was set up"),
                                   HasSubstr("rank 0 aborted the group: the set-up")));
   other.join();
+}
+
+// Long before the timeout, after which the test would be stopped.
+TEST_F(NcclCommunicator, AnAbortEndsTheSetUpAlsoOfRanksThatWaitForOthers) {
+  ::setenv("ONEHOP_NCCL_TIMEOUT", "1800", 1);
+  const Api api;
+  for (const int aborted : {0, 1}) {
+    UniqueId id{};
+    expect_success(api.get_unique_id(&id));
+    std::array<Comm, 2> comms{};
+    expect_success(api.group_start());
+    for (const int rank : {0, 1})
+      expect_success(api.init_rank(&comms[static_cast<std::size_t>(rank)], 3, id, rank));
+    const Comm handle = comms[static_cast<std::size_t>(aborted)];
+    std::thread other([&] {
+      const Address address = parse_unique_id({id.bytes, UniqueId::kBytes});
+      for (const int rank : {0, 1})
+        (void)open_store(address)->get(fmt::format("onehop/{}/announce/{}", address.name, rank));
+      expect_success(api.revoke(handle, 0));
+    });
+    EXPECT_EQ(api.group_end(), Result::remote_error);
+    EXPECT_THAT(last_error(), AnyOf(HasSubstr("was aborted while it was set up"), HasSubstr("gave up")));
+    other.join();
+    Comm late = nullptr;
+    EXPECT_EQ(api.init_rank(&late, 3, id, 2), Result::remote_error);
+    EXPECT_EQ(late, nullptr);
+  }
 }
 
 /// Runs `body` on processes, each with a rank of one communicator.

@@ -81,6 +81,14 @@ typedef struct {
 } Comm;
 
 static _Thread_local int depth;
+static _Thread_local int group_result;
+/* What the next collective, and the next end of a group, of this thread return. */
+static _Thread_local int next_collective;
+static _Thread_local int next_group_end;
+void fake_nccl_fail(int collective, int group_end) {
+  next_collective = collective;
+  next_group_end = group_end;
+}
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static int waiting;
@@ -203,8 +211,14 @@ int pncclGroupStart(void) {
   ++depth;
   return 0;
 }
+/* A function that failed in the group is its result. */
 int pncclGroupEnd(void) {
-  return depth-- > 0 ? 0 : 5;
+  if (depth == 0) return 5;
+  if (--depth > 0) return 0;
+  const int result = group_result != 0 ? group_result : next_group_end;
+  group_result = 0;
+  next_group_end = 0;
+  return result;
 }
 int pncclGroupSimulateEnd(void* info) {
   (void)info;
@@ -221,6 +235,12 @@ int pncclCommWindowDeregister(Comm* comm, void* window) {
 }
 int pncclAllReduce(void) {
   ++calls;
+  const int result = next_collective;
+  next_collective = 0;
+  if (result != 0) {
+    if (depth > 0) group_result = result;
+    return result;
+  }
   ++collectives;
   return 0;
 }

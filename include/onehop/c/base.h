@@ -35,7 +35,8 @@ enum {
   ONEHOP_ERROR_OUT_OF_RESOURCES = 8,  ///< memory, descriptors, address space
   ONEHOP_ERROR_SYSTEM = 9,            ///< another system call failed; the message holds its errno text
   ONEHOP_ERROR_PROTOCOL = 10,         ///< malformed data from a peer, file or server
-  ONEHOP_ERROR_NOT_FOUND = 11         ///< a key, file or variable does not exist
+  ONEHOP_ERROR_NOT_FOUND = 11,        ///< a key, file or variable does not exist
+  ONEHOP_ERROR_DRIVER = 12            ///< another call of the CUDA driver failed; the message holds its error
 };
 
 /// The name of a status: "timeout" for ONEHOP_ERROR_TIMEOUT, "ok" for ONEHOP_OK, "unknown" for others. A

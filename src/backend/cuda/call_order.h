@@ -16,7 +16,7 @@
 
 namespace onehop::cuda {
 
-/// Used by one thread at a time, with the device current. All functions throw Error{system} if the driver refuses.
+/// Used by one thread at a time, with the device current. All functions throw Error{driver} if the driver refuses.
 class CallOrder {
  public:
   /// `uncaptured`: a stream of the device that is not captured.

@@ -132,7 +132,7 @@ class Communicator : public cuda::Launcher {
 
   /// Makes later work on `after` wait for the work that is on `before` now.
   virtual void order_streams(Stream before, Stream after) const = 0;
-  /// Whether all work queued on `stream` has completed. Error{system} when the device has failed.
+  /// Whether all work queued on `stream` has completed. Error{driver} when the device has failed.
   [[nodiscard]] virtual bool idle(Stream stream) const = 0;
   /// Waits until the group's own work on the device has completed: its calls, or if any was captured, or memory was handed
   /// to kernels of the user (`guard`), as quiesce() does. Returns false if it has not within `timeout`.

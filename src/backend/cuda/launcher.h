@@ -59,7 +59,7 @@ enum class Lane : std::uint8_t { caller, side };
 enum class Mark : std::uint8_t { first, second, third };
 inline constexpr std::size_t kMarks = 3;
 
-/// One rank of a group, while one call is being queued. All functions throw Error{system} if the driver
+/// One rank of a group, while one call is being queued. All functions throw Error{driver} if the driver
 /// refuses.
 class Launcher {
  public:

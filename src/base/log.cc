@@ -21,6 +21,7 @@ constexpr Name kNames[] = {
     {"trace", Level::trace, spdlog::level::trace}, {"debug", Level::debug, spdlog::level::debug},
     {"info", Level::info, spdlog::level::info},    {"warn", Level::warn, spdlog::level::warn},
     {"error", Level::error, spdlog::level::err},   {"off", Level::off, spdlog::level::off},
+    {"warning", Level::warn, spdlog::level::warn},  // as lines of the log say
 };
 
 Level wanted_level() {

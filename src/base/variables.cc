@@ -50,7 +50,7 @@ constexpr Variable kVariables[] = {
     {"ONEHOP_LOG", "library, command", "trace, debug, info, warn, error or off",
      "level of the log on stderr (default warn); info: a line per rank that joins; debug: one per call",
      [](std::string_view value) {
-       return is_one_of(value, {"trace", "debug", "info", "warn", "error", "off"});
+       return is_one_of(value, {"trace", "debug", "info", "warn", "warning", "error", "off"});
      }},
     {"ONEHOP_RUNTIME_DIR", "library, command", "a directory",
      "parent of private directories (default: XDG_RUNTIME_DIR, TMPDIR, TMP, TEMP, TEMPDIR or /tmp)"},

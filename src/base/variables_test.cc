@@ -48,11 +48,11 @@ TEST(Variables, NonsenseIsNamedWithTheLegalValues) {
 }
 
 TEST(Variables, WhatMakesSenseIsNoComplaint) {
-  EXPECT_THAT(complaints({"ONEHOP_LOG=debug", "ONEHOP_CHECK=ON", "ONEHOP_CHECK=", "ONEHOP_LOG",
-                          "ONEHOP_HOST_ISA=baseline", "ONEHOP_FAULT=barrier:1:kill",
-                          "ONEHOP_FAULT=all_reduce.data#3:0:delay", "ONEHOP_FAULT=nowhere:-1:none",
-                          "ONEHOP_TUNING=/a/file", "ONEHOP_STORE=file:/tmp/x", "ONEHOP_TEST_SEED=4",
-                          "PATH=/bin", "ONEHOPE=1", ""}),
+  EXPECT_THAT(complaints({"ONEHOP_LOG=debug", "ONEHOP_LOG=warning", "ONEHOP_CHECK=ON",
+                          "ONEHOP_CHECK=", "ONEHOP_LOG", "ONEHOP_HOST_ISA=baseline",
+                          "ONEHOP_FAULT=barrier:1:kill", "ONEHOP_FAULT=all_reduce.data#3:0:delay",
+                          "ONEHOP_FAULT=nowhere:-1:none", "ONEHOP_TUNING=/a/file", "ONEHOP_STORE=file:/tmp/x",
+                          "ONEHOP_TEST_SEED=4", "PATH=/bin", "ONEHOPE=1", ""}),
               IsEmpty());
 }
 
@@ -109,6 +109,8 @@ TEST(Log, ALevelShowsItselfAndWhatIsWorse) {
   EXPECT_LOG("ONEHOP_LOG", "debug", log::debug("hello"), "debug onehop");
   EXPECT_LOG("ONEHOP_LOG", "off", log::warn("hello"), ::testing::Not(HasSubstr("hello")));
   EXPECT_LOG("ONEHOP_LOG", "", log::warn("hello"), "hello");
+  EXPECT_LOG("ONEHOP_LOG", "warning", (log::info("hello"), log::warn("end")),
+             ::testing::AllOf(HasSubstr("warning onehop"), ::testing::Not(HasSubstr("hello"))));
 }
 
 TEST(Log, ALevelThatIsOffIsNotAskedForTwice) {

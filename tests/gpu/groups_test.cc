@@ -15,6 +15,7 @@
 
 #include "gpu/on_gpus.h"
 #include "support/errors.h"
+#include "support/scoped_variable.h"
 
 namespace onehop::testing::gpu_groups_test {
 namespace {
@@ -317,6 +318,35 @@ TEST_P(CudaGroups, CallsOfOneScopeWaitForAllOfTheirStreamsAndAreWaitedForByAll) 
       gpu.wait();
     }
     group.synchronize(gpu.stream());
+    group.barrier();
+  });
+}
+
+TEST_P(CudaGroups, ComparesCallsOfOneScopeInOrderWithTheStreamOfTheThread) {
+  const ScopedVariable variable("ONEHOP_CHECK",
+                                "1");  // so that calls of different groups wait in different threads
+  run([](Group& group, Gpu& gpu) {
+    constexpr std::size_t kCount = 1000;
+    const auto size = static_cast<std::uint32_t>(group.size());
+    const auto rank = static_cast<std::uint32_t>(group.rank().value);
+    std::optional<Group> other = group.split(0, group.rank().value);
+    ASSERT_TRUE(other.has_value());
+    Gpu on_thread(gpu.device(), Gpu::kStreamOfThread);
+    const UserKernels kernels(on_thread);
+    auto* const in = on_thread.make<std::uint32_t>(kCount);
+    auto* const sum = on_thread.make<std::uint32_t>(kCount);
+    auto* const other_sum = on_thread.make<std::uint32_t>(kCount);
+    for (std::uint32_t round = 1; round < 10; ++round) {
+      kernels.delay(milliseconds{2});
+      on_thread.fill(in, round * (rank + 1), kCount);
+      GroupCall scope;
+      reduce(group, on_thread, in, sum, kCount);
+      reduce(*other, on_thread, in, other_sum, kCount);
+      scope.end();
+      const std::uint32_t expected = round * size * (size + 1) / 2;
+      EXPECT_EQ(on_thread.read(sum, kCount), std::vector(kCount, expected)) << "round " << round;
+      EXPECT_EQ(on_thread.read(other_sum, kCount), std::vector(kCount, expected)) << "round " << round;
+    }
     group.barrier();
   });
 }

@@ -149,6 +149,18 @@ Gpu::Gpu(DeviceId device) : device_(device), driver_(cuda_driver()) {
   if (shared_gpus() > 0) freed_later().enter();
   const CurrentDevice current(device_);
   check_cuda(driver_.StreamCreate(&stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+  warm_up();
+}
+
+Gpu::Gpu(DeviceId device, StreamOfThread /*tag*/)
+    : device_(device), driver_(cuda_driver()), stream_(CU_STREAM_PER_THREAD) {
+  g_used_here = true;
+  if (shared_gpus() > 0) freed_later().enter();
+  const CurrentDevice current(device_);
+  warm_up();
+}
+
+void Gpu::warm_up() {
   // Makes the driver load its fill and copy kernels now. Loading may wait for running kernels, and a thread
   // that drives several ranks could wait for its own.
   std::byte* const words = allocate(8);
@@ -167,7 +179,7 @@ Gpu::~Gpu() {
       // Freeing waits for the device, whose kernels end by their own deadlines.
       for (std::byte* const data : allocations_) (void)driver_.MemFree(pointer(data));
     }
-    (void)driver_.StreamDestroy(stream_);
+    if (stream_ != CU_STREAM_PER_THREAD) (void)driver_.StreamDestroy(stream_);
   } catch (const std::exception& error) {
     fmt::print(stderr, "device {}: {}\n", device_.value, error.what());
   }

@@ -39,7 +39,11 @@ enum class Sharing { allowed, no };
 /// Memory of one GPU and a non-blocking stream. One thread at a time.
 class Gpu {
  public:
+  /// cudaStreamPerThread instead of a stream of its own. For the thread that makes it.
+  enum StreamOfThread { kStreamOfThread };
+
   explicit Gpu(DeviceId device);
+  Gpu(DeviceId device, StreamOfThread);
   ~Gpu();  ///< waits for the stream and frees remaining memory; of ranks that share GPUs, the last one does
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
@@ -86,6 +90,8 @@ class Gpu {
   [[nodiscard]] std::size_t free_bytes() const;
 
  private:
+  void warm_up();
+
   DeviceId device_;
   const CudaDriver& driver_;
   CUstream stream_ = nullptr;

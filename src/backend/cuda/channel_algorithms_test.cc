@@ -270,9 +270,9 @@ TEST(PointToPoint, TakesTheRouteThatTheLengthDecides) {
                     .bytes = bytes};
     return params_of(launches_of(each).front()).pairs[0].to.shape.route;
   };
-  EXPECT_EQ(max_packed_bytes(2), 4'193'280u);
-  EXPECT_EQ(max_packed_bytes(4), 1'397'760u);
-  EXPECT_EQ(max_packed_bytes(8), 598'528u);
+  EXPECT_EQ(max_packed_bytes(2), 4'195'072u);
+  EXPECT_EQ(max_packed_bytes(4), 1'399'552u);
+  EXPECT_EQ(max_packed_bytes(8), 600'320u);
   for (const int ranks : {2, 4, 8}) {
     EXPECT_EQ(route(ranks, 1), Route::ll);
     EXPECT_EQ(route(ranks, 64 * kKiB), Route::ll);

@@ -15,7 +15,8 @@ extern const ScratchRegion kChannelScratch;
 /// The longest message that travels by packed LL. With more ranks the limit holds for the sum of what a rank
 /// sends to all peers.
 [[nodiscard]] constexpr std::size_t max_packed_bytes(std::size_t ranks) {
-  return (std::size_t{4} << 20) / std::max<std::size_t>(ranks - 1, 1) / kPackedDataBytes * kPackedDataBytes;
+  return ceil_div((std::size_t{4} << 20) / std::max<std::size_t>(ranks - 1, 1), kPackedDataBytes) *
+         kPackedDataBytes;
 }
 
 /// Cuts into chunks for at most `most` rings, with `slot` bytes in each of their slots. Takes as few rounds as

@@ -71,8 +71,8 @@ TEST(Selector, UsesWhatWasFastestWithFourGpus) {
   const std::uint64_t moved_by_kernels = 30'758'229;
   ASSERT_LT(3 * moved_by_kernels, 88 * kMiB);
   ASSERT_GE(3 * (moved_by_kernels + 1), 88 * kMiB);
-  const std::uint64_t sent_whole = cuda::max_packed_bytes(4) / 3;
-  ASSERT_EQ(sent_whole, 465'920u);
+  const std::uint64_t sent_whole = 455 * kKiB;
+  ASSERT_LE(3 * sent_whole, cuda::max_packed_bytes(4)) << "what the root sends travels whole";
   for (const Buffers buffers : kBuffers) {
     const bool symmetric = buffers == Buffers::symmetric;
     const auto expect = [&](Collective collective, TypeClass types, const Ranges& ranges) {

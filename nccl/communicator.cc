@@ -88,11 +88,11 @@ void leave_all() noexcept {
   table().changed.wait_for(lock, kExitLimit, [] { return table().leaving == 0; });
 }
 
-/// During its lifetime, a wait of this thread ends when `ends` says so.
+/// While it exists, waits of this thread end once ends() returns true.
 class Interruptible {
  public:
   explicit Interruptible(const std::function<bool()>& ends) {
-    // What it asks a store may wait, too.
+    // ends() may ask a store, and that wait would check here again.
     set_interrupt_check([ends, asking = std::make_shared<bool>(false)] {
       if (*asking) return false;
       *asking = true;

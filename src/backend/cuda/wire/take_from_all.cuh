@@ -10,7 +10,8 @@ namespace onehop::cuda {
 /// ranks that are not awaited, one that has arrived already, such as the own one. Returns false if a packet will not come.
 ///
 /// ChannelUse::take_all (onehop/device/channel.cuh) has a loop of its own. It also polls slots that it does not await, and
-/// so has no branches, but needs an address for every rank.
+/// so has no branches, but needs an address for every rank. With this one instead, 12 of the 20 kernels of example 17
+/// take up to 12 registers more, and 4 others spill (nvcc 13.0, sm_90).
 template <int kRanks, class Slot, class Wire, class Awaits, class From>
 [[nodiscard]] __device__ __forceinline__ bool take_from_all(const DeviceGuard& guard,
                                                             DeviceFault::Phase phase, const Slot& slot,

@@ -65,7 +65,7 @@ class StreamingOneShot : public Stream<2, kOneShotLag> {
     send(own, outbox, left);
     let_next_start(p_.early);
     const bool failed = device::has_failed(p_.guard);
-    settle(*p_.counter, epoch);
+    settle(epoch);
     if (failed) return poison(p_, 0);
 
     in += 2 * chunk;

@@ -65,7 +65,7 @@ class Stream {
     wait_for_previous();
     const std::uint64_t epoch = device::read_epoch(*p_.counter);
     const bool failed = device::has_failed(p_.guard);
-    settle(*p_.counter, epoch);
+    settle(epoch);
     const unsigned chunks = this->chunks();
     if (failed || chunks <= p_.depth) return;
     const bool gives = threadIdx.x < p_.movers + 32;
@@ -92,6 +92,14 @@ class Stream {
       if (!__all_sync(0xffffffff, came)) return;
       raise(progress_.credited, count);
     }
+  }
+
+  /// Called by all threads of every block once they have used the epoch: the last block advances it.
+  /// As settle() of sync/call.cuh, but movers and the other warps call it in different lines. __syncthreads() is for
+  /// all threads of a block in one line; a barrier of a number of threads (PTX ISA, barrier) is not.
+  __device__ __forceinline__ void settle(std::uint64_t epoch) const {
+    asm volatile("bar.sync 1, %0;" ::"r"(blockDim.x) : "memory");
+    device::advance_epoch(*p_.counter, epoch);
   }
 
   /// A mover waits until it may send chunk t.

@@ -43,7 +43,7 @@ class StreamingTwoShot : public Stream<kRanks, kTwoShotLag> {
   }
 
  private:
-  using Base::await_credit, Base::chunks, Base::cleared, Base::exchange_credits, Base::ranks;
+  using Base::await_credit, Base::chunks, Base::cleared, Base::exchange_credits, Base::ranks, Base::settle;
   using Base::begin_, Base::p_, Base::packets_, Base::ring_;
   using Slot = StreamWire<E>;
   using Data = typename Slot::Data;
@@ -65,7 +65,7 @@ class StreamingTwoShot : public Stream<kRanks, kTwoShotLag> {
     send(theirs, 0, slot);
     load_theirs<kWhole>(theirs, 1);
     let_next_start(p_.early);
-    settle(*p_.counter, epoch);
+    settle(epoch);
     if (failed) return poison(p_, 0);
     for (unsigned t = 0; t <= chunks; ++t) {
       const unsigned next = slot + 1 == p_.depth ? 0 : slot + 1;

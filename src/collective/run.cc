@@ -48,7 +48,8 @@ void record(Group::State& group, const CollectiveCall& call, const CollectiveBac
 }  // namespace
 
 Algorithm run(Group& group, const Call& given) {
-  if (given.collective == Collective::barrier) {
+  // Without [[unlikely]] the compiler takes the end for rare, and does not inline Group::State::call there.
+  if (given.collective == Collective::barrier) [[unlikely]] {
     // It has no other field.
     run_barrier(group.state(),
                 {{.options = {.timeout = given.options.timeout}}, group.rank().value, group.size()});
@@ -56,11 +57,13 @@ Algorithm run(Group& group, const Call& given) {
   }
   CollectiveCall call{given, group.rank().value, group.size()};
   if (given.options.own_factor != nullptr &&
-      CollectiveBackend::of(group.state()).reads_own_factor(given.options)) {
+      CollectiveBackend::of(group.state()).reads_own_factor(given.options)) [[unlikely]] {
     call.own_factor = element_at(given.options.own_factor, given.type);
   }
-  if (is_transfer(call)) return run_transfer(group, call);
-  if (auto* const queue = GroupCall::Queue::open()) return queue->add(group, call);
+  if (is_transfer(call)) [[unlikely]]
+    return run_transfer(group, call);
+  if (auto* const queue = GroupCall::Queue::open()) [[unlikely]]
+    return queue->add(group, call);
   Group::State& state = group.state();
   const ArgumentError error = find_argument_error(call);
   return state.call(call.traits().name, timeout_of(state, call), [&](os::CallDeadline& deadline) {

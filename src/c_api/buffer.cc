@@ -2,8 +2,6 @@
 #include "onehop/buffer.h"
 
 #include <cstring>
-#include <memory>
-#include <utility>
 
 #include "c_api/convert.h"
 #include "c_api/guard.h"
@@ -47,11 +45,9 @@ onehop_status_t onehop_buffer_peer(const onehop_buffer_t* buffer, int rank, void
 
 onehop_status_t onehop_buffer_sub(const onehop_buffer_t* buffer, size_t offset, size_t bytes,
                                   onehop_buffer_t** part) {
-  return guard([&] {
-    onehop_buffer_t*& out = deref(part, "part");
+  return produce(part, "part", [&] {
     const onehop_buffer& whole = deref(buffer, "buffer");
-    out = std::make_unique<onehop_buffer>(onehop_buffer{whole.buffer.sub(offset, bytes), whole.device})
-              .release();
+    return new onehop_buffer{whole.buffer.sub(offset, bytes), whole.device};
   });
 }
 

@@ -2,8 +2,6 @@
 #include "onehop/device_memory.h"
 
 #include <cstring>
-#include <memory>
-#include <utility>
 
 #include "onehop/c/device_memory.h"
 
@@ -51,16 +49,6 @@ DeviceMemoryOptions to_memory_options(const onehop_device_memory_options_t* opti
           .gpu_direct_rdma = given.gpu_direct_rdma != 0};
 }
 
-/// Returns new memory to the caller. Checks the slot first, so that nothing is created that the caller could
-/// not destroy.
-template <class Make>
-onehop_status_t make_memory(onehop_device_memory_t** memory, Make&& make) noexcept {
-  return guard([&] {
-    onehop_device_memory_t*& out = deref(memory, "memory");
-    out = std::make_unique<onehop_device_memory>(onehop_device_memory{make()}).release();
-  });
-}
-
 const DeviceMemory& in(const onehop_device_memory_t* memory) {
   return deref(memory, "memory").memory;
 }
@@ -76,21 +64,25 @@ void onehop_device_memory_options_init(onehop_device_memory_options_t* options, 
 onehop_status_t onehop_device_memory_create(int device, size_t bytes,
                                             const onehop_device_memory_options_t* options,
                                             onehop_device_memory_t** memory) {
-  return make_memory(
-      memory, [&] { return DeviceMemory::create(DeviceId{device}, bytes, to_memory_options(options)); });
+  return produce(memory, "memory", [&] {
+    return new onehop_device_memory{
+        DeviceMemory::create(DeviceId{device}, bytes, to_memory_options(options))};
+  });
 }
 
 onehop_status_t onehop_device_memory_import_fd(int fd, size_t bytes, int for_device,
                                                onehop_device_memory_t** memory) {
-  return make_memory(memory, [&] { return DeviceMemory::import_fd(fd, bytes, DeviceId{for_device}); });
+  return produce(memory, "memory", [&] {
+    return new onehop_device_memory{DeviceMemory::import_fd(fd, bytes, DeviceId{for_device})};
+  });
 }
 
 onehop_status_t onehop_device_memory_import_fabric(const void* handle, size_t bytes, int for_device,
                                                    onehop_device_memory_t** memory) {
-  return make_memory(memory, [&] {
+  return produce(memory, "memory", [&] {
     FabricHandle from;
     std::memcpy(&from, c_api::bytes(handle, sizeof from, "handle").data(), sizeof from);
-    return DeviceMemory::import_fabric(from, bytes, DeviceId{for_device});
+    return new onehop_device_memory{DeviceMemory::import_fabric(from, bytes, DeviceId{for_device})};
   });
 }
 
@@ -114,10 +106,7 @@ int onehop_device_memory_device(const onehop_device_memory_t* memory) {
 }
 
 onehop_status_t onehop_device_memory_export_fd(const onehop_device_memory_t* memory, int* fd) {
-  return guard([&] {
-    int& out = deref(fd, "fd");
-    out = in(memory).export_fd();
-  });
+  return produce(fd, "fd", [&] { return in(memory).export_fd(); });
 }
 
 onehop_status_t onehop_device_memory_export_fabric(const onehop_device_memory_t* memory, void* handle) {
@@ -148,20 +137,15 @@ onehop_status_t onehop_ipc_export(const void* pointer, size_t bytes, char** hand
   return guard([&] {
     char*& out = deref(handle, "handle");
     std::size_t& size = deref(handle_bytes, "handle_bytes");
-    const std::string made = export_ipc(pointer, bytes).to_bytes();
-    out = copy_out(made);
-    size = made.size();
+    hand_out(export_ipc(pointer, bytes).to_bytes(), out, size);
   });
 }
 
 onehop_status_t onehop_ipc_mapping_open(const void* handle, size_t handle_bytes, int for_device,
                                         onehop_ipc_mapping_t** mapping) {
-  return guard([&] {
-    onehop_ipc_mapping_t*& out = deref(mapping, "mapping");
+  return produce(mapping, "mapping", [&] {
     const IpcHandle from = IpcHandle::from_bytes(c_api::bytes(handle, handle_bytes, "handle"));
-    out =
-        std::make_unique<onehop_ipc_mapping>(onehop_ipc_mapping{IpcMapping::open(from, DeviceId{for_device})})
-            .release();
+    return new onehop_ipc_mapping{IpcMapping::open(from, DeviceId{for_device})};
   });
 }
 

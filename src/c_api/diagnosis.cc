@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <memory>
 
 #include "onehop/c/topology.h"
 #include "onehop/diagnose.h"
@@ -21,10 +20,7 @@ struct onehop_diagnosis {
 extern "C" {
 
 onehop_status_t onehop_diagnosis_of_gpus(onehop_diagnosis_t** diagnosis) {
-  return guard([&] {
-    onehop_diagnosis_t*& out = deref(diagnosis, "diagnosis");
-    out = std::make_unique<onehop_diagnosis>(onehop_diagnosis{diagnose_gpus()}).release();
-  });
+  return produce(diagnosis, "diagnosis", [] { return new onehop_diagnosis{diagnose_gpus()}; });
 }
 
 void onehop_diagnosis_destroy(onehop_diagnosis_t* diagnosis) {

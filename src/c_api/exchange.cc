@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // StoreExchange, and the job that a launcher started this process in.
 #include <algorithm>
-#include <memory>
 #include <optional>
 
 #include "onehop/job.h"
@@ -22,10 +21,9 @@ extern "C" {
 
 onehop_status_t onehop_store_exchange_create(onehop_store_t* store, const char* prefix, int rank,
                                              int world_size, onehop_store_exchange_t** exchange) {
-  return guard([&] {
-    onehop_store_exchange_t*& out = deref(exchange, "exchange");
-    StoreExchange made(deref(store, "store").store, text(prefix, "prefix"), Rank{rank}, world_size);
-    out = std::make_unique<onehop_store_exchange>(onehop_store_exchange{std::move(made)}).release();
+  return produce(exchange, "exchange", [&] {
+    return new onehop_store_exchange{
+        StoreExchange(deref(store, "store").store, text(prefix, "prefix"), Rank{rank}, world_size)};
   });
 }
 
@@ -52,9 +50,7 @@ onehop_status_t onehop_store_exchange_broadcast(onehop_store_exchange_t* exchang
     const std::string_view own = c_api::bytes(payload, bytes, "payload");
     char*& out = deref(value, "value");
     std::size_t& size = deref(value_bytes, "value_bytes");
-    const std::string received = among.broadcast(own, Rank{root}, timeout(timeout_ms, kDefaultTimeout));
-    out = copy_out(received);
-    size = received.size();
+    hand_out(among.broadcast(own, Rank{root}, timeout(timeout_ms, kDefaultTimeout)), out, size);
   });
 }
 
@@ -85,11 +81,8 @@ onehop_status_t onehop_job_from_env(onehop_job_info_t* job) {
 }
 
 onehop_status_t onehop_store_from_env(int64_t timeout_ms, onehop_store_t** store) {
-  return guard([&] {
-    onehop_store_t*& out = deref(store, "store");
-    out = std::make_unique<onehop_store>(onehop_store{store_from_env(timeout(timeout_ms, kDefaultTimeout))})
-              .release();
-  });
+  return produce(store, "store",
+                 [&] { return new onehop_store{store_from_env(timeout(timeout_ms, kDefaultTimeout))}; });
 }
 
 }  // extern "C"

@@ -72,14 +72,6 @@ BufferOptions to_buffer_options(const onehop_buffer_options_t* options) {
   return {.channels = read_options(options, "options", buffer_defaults()).channels};
 }
 
-onehop_group_t* new_handle(Group&& group) {
-  return std::make_unique<onehop_group>(onehop_group{std::move(group)}).release();
-}
-
-onehop_buffer_t* new_handle(SymmetricBuffer&& buffer, DeviceId device) {
-  return std::make_unique<onehop_buffer>(onehop_buffer{std::move(buffer), device}).release();
-}
-
 Group& in(onehop_group_t* group) {
   return deref(group, "group").group;
 }
@@ -130,7 +122,7 @@ onehop_status_t make_buffer(onehop_group_t* group, const onehop_buffer_options_t
       }
       throw Error(unusable.code(), unusable.message(), target.rank());
     }
-    *buffer = new_handle(make(target, bytes, given), target.device());
+    *buffer = new onehop_buffer{make(target, bytes, given), target.device()};
   });
 }
 
@@ -139,10 +131,7 @@ onehop_status_t make_buffer(onehop_group_t* group, const onehop_buffer_options_t
 extern "C" {
 
 onehop_status_t onehop_host_id(char** id) {
-  return guard([&] {
-    char*& out = deref(id, "id");
-    out = copy_out(host_id());
-  });
+  return produce(id, "id", [] { return copy_out(host_id()); });
 }
 
 void onehop_join_options_init(onehop_join_options_t* options, size_t size) {
@@ -151,21 +140,19 @@ void onehop_join_options_init(onehop_join_options_t* options, size_t size) {
 
 onehop_status_t onehop_group_join(onehop_store_t* store, const onehop_join_options_t* options,
                                   onehop_group_t** group) {
-  return guard([&] {
-    onehop_group_t*& out = deref(group, "group");
+  return produce(group, "group", [&] {
     const std::shared_ptr<Store>& shared = deref(store, "store").store;
     const auto refuse = [&](const JoinOptions& given, const Error& reason) {
       refuse_join(*shared, given, reason);
     };
-    out = new_handle(Group::join(shared, to_join_options(options, refuse)));
+    return new onehop_group{Group::join(shared, to_join_options(options, refuse))};
   });
 }
 
 onehop_status_t onehop_group_from_env(const onehop_join_options_t* options, onehop_group_t** group) {
-  return guard([&] {
-    onehop_group_t*& out = deref(group, "group");
-    out = new_handle(
-        Group::from_env(options == nullptr ? JoinOptions{} : to_join_options(options, refuse_join_from_env)));
+  return produce(group, "group", [&] {
+    return new onehop_group{
+        Group::from_env(options == nullptr ? JoinOptions{} : to_join_options(options, refuse_join_from_env))};
   });
 }
 
@@ -179,8 +166,7 @@ onehop_status_t onehop_group_join_local(const int* devices, size_t count,
     std::vector<Group> joined =
         Group::join_local(ids, options == nullptr ? JoinOptions{} : to_join_options(options, refuse));
     std::vector<std::unique_ptr<onehop_group>> handles;
-    for (Group& each : joined)
-      handles.push_back(std::make_unique<onehop_group>(onehop_group{std::move(each)}));
+    for (Group& each : joined) handles.emplace_back(new onehop_group{std::move(each)});
     for (std::size_t r = 0; r < count; ++r) groups[r] = handles[r].release();
   });
 }
@@ -313,7 +299,7 @@ onehop_status_t onehop_group_split(onehop_group_t* group, int color, int key, on
     if (part == nullptr) refuse_split(parent, Error(ErrorCode::invalid_argument, "part must not be NULL"));
     onehop_group_t*& out = deref(part, "part");
     std::optional<Group> made = parent.split(color, key);
-    out = made ? new_handle(*std::move(made)) : nullptr;
+    out = made ? new onehop_group{*std::move(made)} : nullptr;
   });
 }
 
@@ -321,7 +307,7 @@ onehop_status_t onehop_group_shrink(onehop_group_t* group, int64_t timeout_ms, o
   return guard([&] {
     Group& failed = in(group);
     onehop_group_t*& out = deref(survivors, "survivors");
-    out = new_handle(failed.shrink(timeout(timeout_ms, failed.timeout())));
+    out = new onehop_group{failed.shrink(timeout(timeout_ms, failed.timeout()))};
   });
 }
 

@@ -55,6 +55,16 @@ T& deref(T* pointer, std::string_view name) {
   return *pointer;
 }
 
+/// The body of an entry point with one result, which `make` returns: a new handle or a copy of a text that the caller then
+/// owns, or a number. Checks first that there is a place for it, so that nothing is made that nobody could release.
+template <class T, class Make>
+[[nodiscard]] onehop_status_t produce(T* result, std::string_view name, Make&& make) noexcept {
+  return guard([&] {
+    T& out = deref(result, name);
+    out = make();
+  });
+}
+
 inline const char* text(const char* pointer, std::string_view name) {
   require(pointer != nullptr, "{} must not be NULL", name);
   return pointer;
@@ -83,6 +93,12 @@ inline Duration timeout(std::int64_t milliseconds, Duration fallback) {
 
 /// A NUL-terminated copy for the caller, which is freed with onehop_free.
 [[nodiscard]] char* copy_out(std::string_view value);
+
+/// The same, with its size.
+inline void hand_out(std::string_view value, char*& data, std::size_t& size) {
+  data = copy_out(value);
+  size = value.size();
+}
 
 /// Larger than any structure.
 inline constexpr std::size_t kMaxStructBytes = 4096;

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "onehop/intra_node_comm.h"
 
-#include <memory>
-#include <utility>
-
 #include "c_api/convert.h"
 #include "c_api/guard.h"
 #include "c_api/handles.h"
@@ -63,13 +60,11 @@ void onehop_intra_node_options_init(onehop_intra_node_options_t* options, size_t
 onehop_status_t onehop_intra_node_comm_create(onehop_store_t* store, int rank, int world_size,
                                               const onehop_intra_node_options_t* options,
                                               onehop_intra_node_comm_t** comm) {
-  return guard([&] {
-    onehop_intra_node_comm_t*& out = deref(comm, "comm");
+  return produce(comm, "comm", [&] {
     const onehop_intra_node_options_t given =
         options == nullptr ? intra_node_defaults() : read_options(options, "options", intra_node_defaults());
-    IntraNodeComm made(deref(store, "store").store, Rank{rank}, world_size, given.buffer_bytes,
-                       to_options(given));
-    out = std::make_unique<onehop_intra_node_comm>(onehop_intra_node_comm{std::move(made)}).release();
+    return new onehop_intra_node_comm{IntraNodeComm(deref(store, "store").store, Rank{rank}, world_size,
+                                                    given.buffer_bytes, to_options(given))};
   });
 }
 
@@ -111,11 +106,10 @@ onehop_status_t onehop_intra_node_comm_synchronize(onehop_intra_node_comm_t* com
 
 onehop_status_t onehop_intra_node_comm_usage(const onehop_intra_node_comm_t* comm,
                                              onehop_algorithm_t algorithm, uint64_t* count) {
-  return guard([&] {
-    uint64_t& out = deref(count, "count");
+  return produce(count, "count", [&] {
     require(algorithm >= 0 && algorithm < kAlgorithmCount,
             "algorithm {} is not one of ONEHOP_ALGORITHM_* (0 to {})", algorithm, kAlgorithmCount - 1);
-    out = in(comm).usage()[static_cast<std::size_t>(algorithm)];
+    return in(comm).usage()[static_cast<std::size_t>(algorithm)];
   });
 }
 

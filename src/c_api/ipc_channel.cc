@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <memory>
-#include <utility>
 #include <vector>
 
 #include "onehop/ipc.h"
@@ -25,10 +23,6 @@ IpcChannel& in(onehop_ipc_channel_t* channel) {
   return deref(channel, "channel").channel;
 }
 
-onehop_ipc_channel_t* new_handle(IpcChannel&& channel) {
-  return std::make_unique<onehop_ipc_channel>(onehop_ipc_channel{std::move(channel)}).release();
-}
-
 /// Checks arguments that every rank must pass; if one is missing, the call is refused on all ranks.
 template <class Look>
 void require_usable(IpcChannel& channel, const char* call, Look&& look) {
@@ -46,17 +40,16 @@ extern "C" {
 onehop_status_t onehop_ipc_channel_connect(onehop_store_t* store, const char* prefix, int rank,
                                            int world_size, int64_t timeout_ms,
                                            onehop_ipc_channel_t** channel) {
-  return guard([&] {
-    onehop_ipc_channel_t*& out = deref(channel, "channel");
-    out = new_handle(IpcChannel::connect(deref(store, "store").store, text(prefix, "prefix"), Rank{rank},
-                                         world_size, as_timeout(timeout_ms, kDefaultTimeout)));
+  return produce(channel, "channel", [&] {
+    return new onehop_ipc_channel{IpcChannel::connect(deref(store, "store").store, text(prefix, "prefix"),
+                                                      Rank{rank}, world_size,
+                                                      as_timeout(timeout_ms, kDefaultTimeout))};
   });
 }
 
 onehop_status_t onehop_group_channel(onehop_group_t* group, onehop_ipc_channel_t** channel) {
-  return guard([&] {
-    onehop_ipc_channel_t*& out = deref(channel, "channel");
-    out = new_handle(IpcChannel(deref(group, "group").group.channel().mesh()));
+  return produce(channel, "channel", [&] {
+    return new onehop_ipc_channel{IpcChannel(deref(group, "group").group.channel().mesh())};
   });
 }
 
@@ -81,10 +74,8 @@ onehop_status_t onehop_ipc_channel_send_fd(onehop_ipc_channel_t* channel, int to
 
 onehop_status_t onehop_ipc_channel_recv_fd(onehop_ipc_channel_t* channel, int from, int64_t timeout_ms,
                                            int* fd) {
-  return guard([&] {
-    int& out = deref(fd, "fd");
-    out = in(channel).recv_fd(Rank{from}, timeout(timeout_ms, kDefaultTimeout));
-  });
+  return produce(fd, "fd",
+                 [&] { return in(channel).recv_fd(Rank{from}, timeout(timeout_ms, kDefaultTimeout)); });
 }
 
 onehop_status_t onehop_ipc_channel_all_gather_fds(onehop_ipc_channel_t* channel, int fd, int64_t timeout_ms,

@@ -79,19 +79,14 @@ PeerCheckOptions to_check_options(const onehop_peer_check_options_t* options) {
 extern "C" {
 
 onehop_status_t onehop_peer_access_of_process(onehop_peer_access_t** access) {
-  return guard([&] {
-    onehop_peer_access_t*& out = deref(access, "access");
-    out =
-        std::make_unique<onehop_peer_access>(onehop_peer_access{nullptr, PeerAccess::of_process()}).release();
-  });
+  return produce(access, "access", [] { return new onehop_peer_access{nullptr, PeerAccess::of_process()}; });
 }
 
 onehop_status_t onehop_peer_access_create(int device_count, onehop_peer_access_t** access) {
-  return guard([&] {
-    onehop_peer_access_t*& out = deref(access, "access");
+  return produce(access, "access", [&] {
     auto own = std::make_unique<PeerAccess>(device_count);
     PeerAccess& made = *own;
-    out = std::make_unique<onehop_peer_access>(onehop_peer_access{std::move(own), made}).release();
+    return new onehop_peer_access{std::move(own), made};
   });
 }
 
@@ -100,10 +95,7 @@ void onehop_peer_access_destroy(onehop_peer_access_t* access) {
 }
 
 onehop_status_t onehop_peer_access_can_access(onehop_peer_access_t* access, int device, int peer, int* yes) {
-  return guard([&] {
-    int& out = deref(yes, "yes");
-    out = in(access).can_access(DeviceId{device}, DeviceId{peer}) ? 1 : 0;
-  });
+  return produce(yes, "yes", [&] { return in(access).can_access(DeviceId{device}, DeviceId{peer}) ? 1 : 0; });
 }
 
 onehop_status_t onehop_peer_access_disable(onehop_peer_access_t* access, int device, int peer) {
@@ -159,12 +151,11 @@ void onehop_peer_check_options_init(onehop_peer_check_options_t* options, size_t
 
 onehop_status_t onehop_peers_check(const onehop_peer_check_options_t* options,
                                    onehop_peer_report_t** report) {
-  return guard([&] {
-    onehop_peer_report_t*& out = deref(report, "report");
+  return produce(report, "report", [&] {
     auto made = std::make_unique<onehop_peer_report>();
     made->pairs = check_peers(to_check_options(options));
     for (const PairReport& each : made->pairs) made->failures.push_back(each.failure());
-    out = made.release();
+    return made.release();
   });
 }
 
@@ -217,10 +208,7 @@ onehop_status_t onehop_peer_report_test(const onehop_peer_report_t* report, size
 }
 
 onehop_status_t onehop_peers_verified(const int* devices, size_t count, int* verified) {
-  return guard([&] {
-    int& out = deref(verified, "verified");
-    out = peers_verified(to_devices(devices, count)) ? 1 : 0;
-  });
+  return produce(verified, "verified", [&] { return peers_verified(to_devices(devices, count)) ? 1 : 0; });
 }
 
 }  // extern "C"

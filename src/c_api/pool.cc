@@ -62,21 +62,14 @@ onehop_status_t onehop_pool_create(onehop_group_t* group, size_t bytes, onehop_p
     Group& of = deref(group, "group").group;
     if (pool == nullptr) (void)of.allocate(0);  // all ranks refuse 0 bytes
     onehop_pool_t*& out = deref(pool, "pool");
-    auto made = std::make_unique<onehop_pool>();
-    made->device = of.device();
-    made->pool = std::make_shared<SymmetricPool>(of.allocate(bytes));
-    out = made.release();
+    out = new onehop_pool{std::make_shared<SymmetricPool>(of.allocate(bytes)), of.device()};
   });
 }
 
 onehop_status_t onehop_pool_create_in(const onehop_buffer_t* buffer, onehop_pool_t** pool) {
-  return guard([&] {
-    onehop_pool_t*& out = deref(pool, "pool");
+  return produce(pool, "pool", [&] {
     const onehop_buffer& memory = deref(buffer, "buffer");
-    auto made = std::make_unique<onehop_pool>();
-    made->device = memory.device;
-    made->pool = std::make_shared<SymmetricPool>(memory.buffer);
-    out = made.release();
+    return new onehop_pool{std::make_shared<SymmetricPool>(memory.buffer), memory.device};
   });
 }
 
@@ -90,10 +83,9 @@ void onehop_pool_destroy(onehop_pool_t* pool) {
 }
 
 onehop_status_t onehop_pool_buffer(const onehop_pool_t* pool, onehop_buffer_t** buffer) {
-  return guard([&] {
-    onehop_buffer_t*& out = deref(buffer, "buffer");
+  return produce(buffer, "buffer", [&] {
     const onehop_pool& of = deref(pool, "pool");
-    out = std::make_unique<onehop_buffer>(onehop_buffer{of.pool->buffer(), of.device}).release();
+    return new onehop_buffer{of.pool->buffer(), of.device};
   });
 }
 
@@ -102,10 +94,7 @@ onehop_status_t onehop_pool_offset(const onehop_pool_t* pool, const void* data, 
 }
 
 onehop_status_t onehop_pool_allocate(onehop_pool_t* pool, size_t bytes, void* stream, void** data) {
-  return guard([&] {
-    void*& out = deref(data, "data");
-    out = deref(pool, "pool").pool->allocate(bytes, Stream{stream});
-  });
+  return produce(data, "data", [&] { return deref(pool, "pool").pool->allocate(bytes, Stream{stream}); });
 }
 
 onehop_status_t onehop_pool_deallocate(onehop_pool_t* pool, void* data, void* stream) {

@@ -140,36 +140,22 @@ std::shared_ptr<Store> make_callback_store(const onehop_store_callbacks_t& table
   return callback_store(std::move(functions));
 }
 
-/// Returns a new store to the caller. Checks the slot first, so that nothing is created that the caller could
-/// not destroy.
-template <class Make>
-onehop_status_t make_store(onehop_store_t** slot, std::string_view name, Make&& make) noexcept {
-  return guard([&] {
-    onehop_store_t*& out = deref(slot, name);
-    out = std::make_unique<onehop_store>(onehop_store{make()}).release();
-  });
-}
-
-void hand_out(std::string_view value, char*& data, std::size_t& size) {
-  data = copy_out(value);
-  size = value.size();
-}
-
 }  // namespace
 
 extern "C" {
 
 onehop_status_t onehop_store_memory(onehop_store_t** store) {
-  return make_store(store, "store", [] { return memory_store(); });
+  return produce(store, "store", [] { return new onehop_store{memory_store()}; });
 }
 
 onehop_status_t onehop_store_file(const char* directory, onehop_store_t** store) {
-  return make_store(store, "store", [&] { return file_store(text(directory, "directory")); });
+  return produce(store, "store", [&] { return new onehop_store{file_store(text(directory, "directory"))}; });
 }
 
 onehop_status_t onehop_store_prefix(onehop_store_t* store, const char* prefix, onehop_store_t** prefixed) {
-  return make_store(prefixed, "prefixed",
-                    [&] { return prefix_store(deref(store, "store").store, text(prefix, "prefix")); });
+  return produce(prefixed, "prefixed", [&] {
+    return new onehop_store{prefix_store(deref(store, "store").store, text(prefix, "prefix"))};
+  });
 }
 
 void onehop_tcp_options_init(onehop_tcp_options_t* options, size_t size) {
@@ -177,16 +163,12 @@ void onehop_tcp_options_init(onehop_tcp_options_t* options, size_t size) {
 }
 
 onehop_status_t onehop_store_tcp(const onehop_tcp_options_t* options, onehop_store_t** store) {
-  return make_store(store, "store", [&] { return tcp_store(to_tcp_options(options)); });
+  return produce(store, "store", [&] { return new onehop_store{tcp_store(to_tcp_options(options))}; });
 }
 
 onehop_status_t onehop_tcp_server_start(const onehop_tcp_options_t* options, onehop_tcp_server_t** server) {
-  return guard([&] {
-    onehop_tcp_server_t*& out = deref(server, "server");
-    out =
-        std::make_unique<onehop_tcp_server>(onehop_tcp_server{TcpStoreServer::start(to_tcp_options(options))})
-            .release();
-  });
+  return produce(server, "server",
+                 [&] { return new onehop_tcp_server{TcpStoreServer::start(to_tcp_options(options))}; });
 }
 
 uint16_t onehop_tcp_server_port(const onehop_tcp_server_t* server) {
@@ -226,10 +208,8 @@ void onehop_store_destroy(onehop_store_t* store) {
 }
 
 onehop_status_t onehop_store_describe(const onehop_store_t* store, char** description) {
-  return guard([&] {
-    char*& out = deref(description, "description");
-    out = copy_out(deref(store, "store").store->describe());
-  });
+  return produce(description, "description",
+                 [&] { return copy_out(deref(store, "store").store->describe()); });
 }
 
 onehop_status_t onehop_store_set(onehop_store_t* store, const char* key, const void* value, size_t bytes,

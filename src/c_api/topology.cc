@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "onehop/topology.h"
 
-#include <memory>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "onehop/c_api.h"
@@ -34,27 +31,8 @@ struct onehop_topology {
 
 namespace {
 
-/// Returns a new topology to the caller. Checks the slot first.
-template <class Make>
-onehop_status_t make_topology(onehop_topology_t** topology, Make&& make) noexcept {
-  return guard([&] {
-    onehop_topology_t*& out = deref(topology, "topology");
-    out = std::make_unique<onehop_topology>(onehop_topology{make()}).release();
-  });
-}
-
 const Topology& in(const onehop_topology_t* topology) {
   return deref(topology, "topology").topology;
-}
-
-/// Returns a text that `make` makes from the topology.
-template <class Make>
-onehop_status_t make_text(const onehop_topology_t* topology, char** text, std::string_view name,
-                          Make&& make) noexcept {
-  return guard([&] {
-    char*& out = deref(text, name);
-    out = copy_out(make(in(topology)));
-  });
 }
 
 }  // namespace
@@ -62,22 +40,21 @@ onehop_status_t make_text(const onehop_topology_t* topology, char** text, std::s
 extern "C" {
 
 onehop_status_t onehop_topology_probe_json(char** json) {
-  return guard([&] {
-    char*& out = deref(json, "json");
-    out = copy_out(Topology::probe().to_json());
-  });
+  return produce(json, "json", [] { return copy_out(Topology::probe().to_json()); });
 }
 
 onehop_status_t onehop_topology_probe(onehop_topology_t** topology) {
-  return make_topology(topology, [] { return Topology::probe(); });
+  return produce(topology, "topology", [] { return new onehop_topology{Topology::probe()}; });
 }
 
 onehop_status_t onehop_topology_from_json(const char* json, onehop_topology_t** topology) {
-  return make_topology(topology, [&] { return Topology::from_json(text(json, "json")); });
+  return produce(topology, "topology",
+                 [&] { return new onehop_topology{Topology::from_json(text(json, "json"))}; });
 }
 
 onehop_status_t onehop_topology_load(const char* path, onehop_topology_t** topology) {
-  return make_topology(topology, [&] { return Topology::load(text(path, "path")); });
+  return produce(topology, "topology",
+                 [&] { return new onehop_topology{Topology::load(text(path, "path"))}; });
 }
 
 void onehop_topology_destroy(onehop_topology_t* topology) {
@@ -85,15 +62,15 @@ void onehop_topology_destroy(onehop_topology_t* topology) {
 }
 
 onehop_status_t onehop_topology_to_json(const onehop_topology_t* topology, char** json) {
-  return make_text(topology, json, "json", [](const Topology& from) { return from.to_json(); });
+  return produce(json, "json", [&] { return copy_out(in(topology).to_json()); });
 }
 
 onehop_status_t onehop_topology_to_text(const onehop_topology_t* topology, char** text) {
-  return make_text(topology, text, "text", [](const Topology& from) { return from.to_text(); });
+  return produce(text, "text", [&] { return copy_out(in(topology).to_text()); });
 }
 
 onehop_status_t onehop_topology_to_svg(const onehop_topology_t* topology, char** svg) {
-  return make_text(topology, svg, "svg", [](const Topology& from) { return from.to_svg(); });
+  return produce(svg, "svg", [&] { return copy_out(in(topology).to_svg()); });
 }
 
 size_t onehop_topology_note_count(const onehop_topology_t* topology) {
@@ -206,9 +183,10 @@ onehop_status_t onehop_topology_connectivity(const onehop_topology_t* topology, 
 
 onehop_status_t onehop_topology_explain_connectivity(const onehop_topology_t* topology, const int* devices,
                                                      size_t count, char** text) {
-  return make_text(topology, text, "text", [&](const Topology& from) {
-    return devices == nullptr ? from.explain_connectivity()
-                              : from.explain_connectivity(to_devices(devices, count));
+  return produce(text, "text", [&] {
+    const Topology& of = in(topology);
+    return copy_out(devices == nullptr ? of.explain_connectivity()
+                                       : of.explain_connectivity(to_devices(devices, count)));
   });
 }
 

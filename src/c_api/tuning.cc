@@ -2,7 +2,6 @@
 #include "onehop/tuning.h"
 
 #include <algorithm>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -106,32 +105,25 @@ const char* onehop_tuning_algorithm_name(onehop_backend_t backend, onehop_collec
 }
 
 onehop_status_t onehop_tuning_from_json(const char* json, const char* source, onehop_tuning_t** tuning) {
-  return guard([&] {
-    onehop_tuning_t*& out = deref(tuning, "tuning");
+  return produce(tuning, "tuning", [&] {
     const char* const from = text(json, "json");
-    out = std::make_unique<onehop_tuning>(source == nullptr ? Tuning::from_json(from)
-                                                            : Tuning::from_json(from, source))
-              .release();
+    return new onehop_tuning(source == nullptr ? Tuning::from_json(from) : Tuning::from_json(from, source));
   });
 }
 
 onehop_status_t onehop_tuning_default(onehop_backend_t backend, int ranks, onehop_links_t links,
                                       onehop_tuning_t** tuning) {
-  return guard([&] {
-    onehop_tuning_t*& out = deref(tuning, "tuning");
+  return produce(tuning, "tuning", [&] {
     const Backend of = to_backend(backend);
     require_ranks(of, ranks);
-    out =
-        std::make_unique<onehop_tuning>(default_tuning(of, ranks, to_enumerator(links, Links::pcie, "links")))
-            .release();
+    return new onehop_tuning(default_tuning(of, ranks, to_enumerator(links, Links::pcie, "links")));
   });
 }
 
 onehop_status_t onehop_tuning_candidates(onehop_backend_t backend, onehop_collective_t collective, int ranks,
                                          onehop_type_class_t types, onehop_buffers_t buffers,
                                          onehop_tuning_t** candidates) {
-  return guard([&] {
-    onehop_tuning_t*& out = deref(candidates, "candidates");
+  return produce(candidates, "candidates", [&] {
     TuningRow row{.collective = to_collective(collective),
                   .backend = to_backend(backend),
                   .ranks = ranks,
@@ -143,7 +135,7 @@ onehop_status_t onehop_tuning_candidates(onehop_backend_t backend, onehop_collec
       row.choice = choice;
       list.rows.push_back(row);
     }
-    out = std::make_unique<onehop_tuning>(std::move(list)).release();
+    return new onehop_tuning(std::move(list));
   });
 }
 
@@ -152,10 +144,7 @@ void onehop_tuning_destroy(onehop_tuning_t* tuning) {
 }
 
 onehop_status_t onehop_tuning_to_json(const onehop_tuning_t* tuning, char** json) {
-  return guard([&] {
-    char*& out = deref(json, "json");
-    out = copy_out(deref(tuning, "tuning").tuning.to_json());
-  });
+  return produce(json, "json", [&] { return copy_out(deref(tuning, "tuning").tuning.to_json()); });
 }
 
 const char* onehop_tuning_device(const onehop_tuning_t* tuning) {

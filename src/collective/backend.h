@@ -38,13 +38,9 @@ class CollectiveBackend {
   virtual Outcome run(Group::State& group, const CollectiveCall& call, ArgumentError error,
                       os::CallDeadline& deadline) const = 0;
 
-  /// How many of `calls` one run_fused() executes; these are all-reduces without errors. 1: the first runs
-  /// separately.
-  [[nodiscard]] virtual std::size_t count_fused(const Group::State& /*group*/,
-                                                std::span<const CollectiveCall> /*calls*/) const {
-    return 1;
-  }
-  /// Runs them, within Group::State::call. Errors are as for run().
+  /// Whether several calls can share a launch (fusion.h).
+  [[nodiscard]] virtual bool fuses() const { return false; }
+  /// Runs such calls, within Group::State::call. Errors are as for run().
   virtual Outcome run_fused(Group::State& group, std::span<const CollectiveCall> calls,
                             std::span<const ArgumentError> errors, os::CallDeadline& deadline) const {
     Outcome outcome;

@@ -12,7 +12,6 @@
 #include "backend/cuda/algorithms/point_to_point/factors.h"
 #include "backend/cuda/algorithms/push/push_algorithms.h"
 #include "base/check.h"
-#include "collective/fusion.h"
 #include "collective/host_backend.h"
 #include "collective/host_call.h"
 #include "collective/transfers.h"
@@ -124,10 +123,6 @@ CollectiveBackend::Outcome CudaBackend::run(Group::State& group, const Collectiv
     queued.end();
   }
   return {call.options.algorithm.value_or(algorithm.kind), algorithm.name};
-}
-
-std::size_t CudaBackend::count_fused(const Group::State& group, std::span<const CollectiveCall> calls) const {
-  return count_fitting(group.selector(), calls);
 }
 
 CollectiveBackend::Outcome CudaBackend::run_fused(Group::State& group, std::span<const CollectiveCall> calls,

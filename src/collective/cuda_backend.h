@@ -18,8 +18,7 @@ class CudaBackend final : public CollectiveBackend {
   }
   Outcome run(Group::State& group, const CollectiveCall& call, ArgumentError error,
               os::CallDeadline& deadline) const override;
-  [[nodiscard]] std::size_t count_fused(const Group::State& group,
-                                        std::span<const CollectiveCall> calls) const override;
+  [[nodiscard]] bool fuses() const override { return true; }
   Outcome run_fused(Group::State& group, std::span<const CollectiveCall> calls,
                     std::span<const ArgumentError> errors, os::CallDeadline& deadline) const override;
   [[nodiscard]] ArgumentError find_memory_error(const Group::State& group,

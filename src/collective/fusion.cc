@@ -11,6 +11,7 @@
 #include "collective/backend.h"
 
 namespace onehop {
+
 std::size_t count_similar(std::span<const CollectiveCall> calls) {
   const CollectiveCall& first = calls.front();
   if (first.options.own_factor != nullptr) return 1;
@@ -27,10 +28,10 @@ std::size_t count_similar(std::span<const CollectiveCall> calls) {
 std::size_t count_fused(const Group::State& group, std::span<const CollectiveCall> calls) {
   const CollectiveCall& first = calls.front();
   // The size of an invalid call is meaningless.
-  if (group.size() == 1 || first.collective != Collective::all_reduce ||
-      find_argument_error(first) != ArgumentError::none)
+  if (!CollectiveBackend::of(group).fuses() || group.size() == 1 ||
+      first.collective != Collective::all_reduce || find_argument_error(first) != ArgumentError::none)
     return 1;
-  return CollectiveBackend::of(group).count_fused(group, calls.first(count_similar(calls)));
+  return count_fitting(group.selector(), calls.first(count_similar(calls)));
 }
 
 std::size_t count_fitting(const Selector& selector, std::span<const CollectiveCall> calls) {

@@ -9,7 +9,6 @@
 #include "backend/host/algorithm.h"
 #include "backend/host/reduce.h"
 #include "collective/host_call.h"
-#include "collective/transfers.h"
 
 namespace onehop {
 namespace {
@@ -48,11 +47,6 @@ CollectiveBackend::Outcome HostBackend::run(Group::State& group, const Collectiv
   } catch (const host::Unreadable& unreadable) {
     fail_unreadable(group, unreadable, deadline, call.traits().name);
   }
-}
-
-void HostBackend::run_transfers(Group::State& group, std::span<const CollectiveCall> sorted,
-                                const char* phase, os::CallDeadline& deadline) const {
-  transfer_on_host(group, sorted, phase, deadline);
 }
 
 }  // namespace onehop

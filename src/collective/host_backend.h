@@ -12,6 +12,7 @@ class HostBackend final : public CollectiveBackend {
   [[nodiscard]] bool reads_own_factor(const CallOptions& /*options*/) const override { return true; }
   Outcome run(Group::State& group, const CollectiveCall& call, ArgumentError error,
               os::CallDeadline& deadline) const override;
+  /// In transfers.cc.
   void run_transfers(Group::State& group, std::span<const CollectiveCall> sorted, const char* phase,
                      os::CallDeadline& deadline) const override;
 };

@@ -37,7 +37,7 @@ void refuse_now(Group::State& group, const CollectiveCall& call, ArgumentError e
     if (call.collective == Collective::barrier) {
       run_barrier(group, refused);
     } else {
-      (void)run_now(group, refused, error);
+      run_now(group, {&refused, 1}, {&error, 1});
     }
   } catch (const Error& heard) {
     const ErrorCode told = by_caller ? reason.code() : ErrorCode::invalid_argument;

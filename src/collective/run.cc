@@ -35,9 +35,9 @@ std::uint64_t element_at(const void* memory, DType type) {
   return bits;
 }
 
-/// ONEHOP_LOG=debug: logs a line for every call that was made, with the algorithm used.
-void log_call(const Group::State& group, const CollectiveCall& call,
-              const CollectiveBackend::Outcome& outcome) {
+/// Counts a call that was made. ONEHOP_LOG=debug: logs a line with the algorithm used.
+void record(Group::State& group, const CollectiveCall& call, const CollectiveBackend::Outcome& outcome) {
+  group.count_usage(outcome.algorithm);
   if (!log::enabled(log::Level::debug)) [[likely]]
     return;
   log::debug("rank {} of '{}': {}: {}{}{}, {} bytes", group.rank().value, group.options().name,
@@ -45,33 +45,11 @@ void log_call(const Group::State& group, const CollectiveCall& call,
              outcome.detail, bytes_to_log(call));
 }
 
-void run_fused(Group::State& group, std::span<const CollectiveCall> calls) {
-  const CollectiveBackend& backend = CollectiveBackend::of(group);
-  std::vector<ArgumentError> errors;
-  for (const CollectiveCall& call : calls) errors.push_back(find_argument_error(call));
-  if (std::ranges::all_of(errors, [](ArgumentError each) { return each == ArgumentError::none; })) {
-    if (const auto conflict = find_conflict(calls)) errors[*conflict] = ArgumentError::conflict;
-  }
-  if (group.checks_calls()) {
-    // Ranks compare every call, and may find that even their lists differ.
-    for (std::size_t i = 0; i < calls.size(); ++i) (void)run_now(group, calls[i], errors[i]);
-    return;
-  }
-  Duration timeout{0};  // the longest one, because the calls wait together
-  for (const CollectiveCall& call : calls) timeout = std::max(timeout, timeout_of(group, call));
-  group.call(calls.front().traits().name, timeout, [&](os::CallDeadline& deadline) {
-    const CollectiveBackend::Outcome outcome = backend.run_fused(group, calls, errors, deadline);
-    for (const CollectiveCall& each : calls) {
-      group.count_usage(outcome.algorithm);
-      log_call(group, each, outcome);
-    }
-  });
-}
-
 }  // namespace
 
 Algorithm run(Group& group, const Call& given) {
-  if (given.collective == Collective::barrier) {
+  // Without [[unlikely]] the compiler takes the end for rare, and does not inline Group::State::call there.
+  if (given.collective == Collective::barrier) [[unlikely]] {
     // It has no other field.
     run_barrier(group.state(),
                 {{.options = {.timeout = given.options.timeout}}, group.rank().value, group.size()});
@@ -79,19 +57,18 @@ Algorithm run(Group& group, const Call& given) {
   }
   CollectiveCall call{given, group.rank().value, group.size()};
   if (given.options.own_factor != nullptr &&
-      CollectiveBackend::of(group.state()).reads_own_factor(given.options)) {
+      CollectiveBackend::of(group.state()).reads_own_factor(given.options)) [[unlikely]] {
     call.own_factor = element_at(given.options.own_factor, given.type);
   }
-  if (is_transfer(call)) return run_transfer(group, call);
-  if (auto* const queue = GroupCall::Queue::open()) return queue->add(group, call);
-  return run_now(group.state(), call, find_argument_error(call));
-}
-
-Algorithm run_now(Group::State& group, const CollectiveCall& call, ArgumentError error) {
-  return group.call(call.traits().name, timeout_of(group, call), [&](os::CallDeadline& deadline) {
-    const CollectiveBackend::Outcome outcome = CollectiveBackend::of(group).run(group, call, error, deadline);
-    group.count_usage(outcome.algorithm);
-    log_call(group, call, outcome);
+  if (is_transfer(call)) [[unlikely]]
+    return run_transfer(group, call);
+  if (auto* const queue = GroupCall::Queue::open()) [[unlikely]]
+    return queue->add(group, call);
+  Group::State& state = group.state();
+  const ArgumentError error = find_argument_error(call);
+  return state.call(call.traits().name, timeout_of(state, call), [&](os::CallDeadline& deadline) {
+    const CollectiveBackend::Outcome outcome = CollectiveBackend::of(state).run(state, call, error, deadline);
+    record(state, call, outcome);
     return outcome.algorithm;
   });
 }
@@ -116,13 +93,30 @@ void Group::barrier(Duration timeout) {
 }
 
 std::size_t run_first(Group::State& group, std::span<const CollectiveCall> calls) {
-  const std::size_t fused = count_fused(group, calls);
-  if (fused == 1) {
-    (void)run_now(group, calls.front(), find_argument_error(calls.front()));
-  } else {
-    run_fused(group, calls.first(fused));
+  calls = calls.first(count_fused(group, calls));
+  std::vector<ArgumentError> errors;
+  for (const CollectiveCall& call : calls) errors.push_back(find_argument_error(call));
+  if (std::ranges::count(errors, ArgumentError::none) == std::ssize(errors)) {
+    if (const auto conflict = find_conflict(calls)) errors[*conflict] = ArgumentError::conflict;
   }
-  return fused;
+  // Ranks that compare every call may find that even their lists differ.
+  const std::size_t at_once = group.checks_calls() ? 1 : calls.size();
+  for (std::size_t i = 0; i < calls.size(); i += at_once)
+    run_now(group, calls.subspan(i, at_once), std::span(errors).subspan(i, at_once));
+  return calls.size();
+}
+
+void run_now(Group::State& group, std::span<const CollectiveCall> calls,
+             std::span<const ArgumentError> errors) {
+  Duration timeout = timeout_of(group, calls.front());  // the longest one, because the calls wait together
+  for (const CollectiveCall& call : calls) timeout = std::max(timeout, timeout_of(group, call));
+  group.call(calls.front().traits().name, timeout, [&](os::CallDeadline& deadline) {
+    const CollectiveBackend& backend = CollectiveBackend::of(group);
+    const CollectiveBackend::Outcome outcome =
+        calls.size() == 1 ? backend.run(group, calls.front(), errors.front(), deadline)
+                          : backend.run_fused(group, calls, errors, deadline);
+    for (const CollectiveCall& call : calls) record(group, call, outcome);
+  });
 }
 
 }  // namespace onehop

@@ -26,7 +26,9 @@ void run_barrier(Group::State& group, const CollectiveCall& call);
 /// agree.
 [[nodiscard]] std::size_t run_first(Group::State& group, std::span<const CollectiveCall> calls);
 
-/// Runs a call that is not queued. If `error` is not none, all ranks learn of it and this one throws.
-Algorithm run_now(Group::State& group, const CollectiveCall& call, ArgumentError error);
+/// Runs one collective, or several that share a launch. They are not queued. Where an error is not none, all ranks learn of
+/// it and this one throws.
+void run_now(Group::State& group, std::span<const CollectiveCall> calls,
+             std::span<const ArgumentError> errors);
 
 }  // namespace onehop

@@ -9,8 +9,8 @@
 #include "base/check.h"
 #include "base/interrupt.h"
 #include "base/log.h"
-#include "collective/backend.h"
 #include "collective/group_call.h"
+#include "collective/host_backend.h"
 #include "collective/host_call.h"
 #include "os/fault_point.h"
 
@@ -268,7 +268,8 @@ std::vector<Transfers> to_rounds(Calls transfers) {
   return rounds;
 }
 
-void transfer_on_host(Group::State& group, Calls sorted, const char* phase, os::CallDeadline& deadline) {
+void HostBackend::run_transfers(Group::State& group, Calls sorted, const char* phase,
+                                os::CallDeadline& deadline) const {
   try {
     HostTransfers(group, sorted, deadline, phase).run();
   } catch (const host::Unreadable& unreadable) {

@@ -19,10 +19,6 @@ Algorithm run_transfer(Group& group, const CollectiveCall& call);
 /// a disagreement of sender and receiver, fails the group.
 void run_transfers(Group::State& group, std::vector<CollectiveCall> transfers);
 
-/// The part of run_transfers() that a host rank performs within Group::State::call.
-void transfer_on_host(Group::State& group, std::span<const CollectiveCall> sorted, const char* phase,
-                      os::CallDeadline& deadline);
-
 /// Groups transfers by peer and direction, preserving their order within each group. The ranks after `rank`
 /// come first, so that not all ranks begin with the same peer. Transfers with itself come last.
 void sort_by_pair(std::vector<CollectiveCall>& transfers, int rank, int ranks);

@@ -49,6 +49,9 @@ class FakeCommunicator : public Communicator {
     if (!wait_fails()) return std::nullopt;
     return fails_with;
   }
+  void launch(const cuda::ReductionKernel&, const CollectiveCall&, const cuda::LaunchShape&,
+              cuda::KernelParams) override {}
+  void launch(const cuda::PlainKernel&, const cuda::LaunchShape&, cuda::KernelParams) override {}
   void abort() noexcept override { aborted = true; }
   [[nodiscard]] bool release_segments(Duration /*timeout*/) noexcept override { return true; }
   void mark_left(Rank r) noexcept override { left |= 1u << r.value; }
@@ -61,9 +64,6 @@ class FakeCommunicator : public Communicator {
   void begin_call(Stream, Duration) override {}
   void end_call() override {}
   void leave_call() noexcept override {}
-  void launch_reduction(const cuda::ReductionKernel&, const CollectiveCall&, const cuda::LaunchShape&,
-                        const void*) override {}
-  void launch_plain(const cuda::PlainKernel&, const cuda::LaunchShape&, const void*) override {}
 };
 
 /// Rank 0 with its device, and rank 1's end of the socket between them.

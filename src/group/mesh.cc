@@ -312,21 +312,13 @@ std::string IpcChannel::Mesh::recv(Rank from, const Deadline& deadline, const ch
   return take(from, MessageKind::bytes, "", deadline, phase).message.payload;
 }
 
-void IpcChannel::Mesh::send_fd(Rank to, int fd, const Deadline& deadline) {
-  give_fd(to, fd, "", deadline);
-}
-
-os::UniqueFd IpcChannel::Mesh::recv_fd(Rank from, const Deadline& deadline) {
-  return take_fd(from, "", deadline);
-}
-
-void IpcChannel::Mesh::give_fd(Rank to, int fd, const char* call, const Deadline& deadline) {
+void IpcChannel::Mesh::send_fd(Rank to, int fd, const Deadline& deadline, const char* call) {
   const DescriptorState state = fd < 0 ? DescriptorState::none : DescriptorState::attached;
   transmit(to, {.kind = MessageKind::descriptor, .descriptor = state, .payload = {}, .call = call}, fd,
            deadline, "sending a descriptor");
 }
 
-os::UniqueFd IpcChannel::Mesh::take_fd(Rank from, const char* call, const Deadline& deadline) {
+os::UniqueFd IpcChannel::Mesh::recv_fd(Rank from, const Deadline& deadline, const char* call) {
   Received received = take(from, MessageKind::descriptor, call, deadline, "receiving a descriptor");
   const DescriptorState state = received.message.descriptor;
   if (state == DescriptorState::lost || (state == DescriptorState::attached && !received.fd)) {
@@ -398,8 +390,8 @@ std::vector<os::UniqueFd> IpcChannel::Mesh::all_gather_fds(int fd, const Deadlin
     for (int step = 0; step + 1 < size_; ++step) {
       const auto outgoing = static_cast<std::size_t>((rank_.value + size_ - step) % size_);
       const auto incoming = static_cast<std::size_t>((rank_.value + size_ - step - 1) % size_);
-      give_fd(right, step == 0 ? fd : all[outgoing].get(), kCall, deadline);
-      all[incoming] = take_fd(left, kCall, deadline);
+      send_fd(right, step == 0 ? fd : all[outgoing].get(), deadline, kCall);
+      all[incoming] = recv_fd(left, deadline, kCall);
     }
     return all;
   });
@@ -410,9 +402,9 @@ os::UniqueFd IpcChannel::Mesh::broadcast_fds(int fd, Rank root, const Deadline& 
   return collective(deadline, kCall, [&]() -> os::UniqueFd {
     require(root.value >= 0 && root.value < size_, "root {} is not a rank of a group of {}", root.value,
             size_);
-    if (rank_ != root) return take_fd(root, kCall, deadline);
+    if (rank_ != root) return recv_fd(root, deadline, kCall);
     for (int r = 0; r < size_; ++r) {
-      if (r != rank_.value) give_fd(Rank{r}, fd, kCall, deadline);
+      if (r != rank_.value) send_fd(Rank{r}, fd, deadline, kCall);
     }
     return {};
   });

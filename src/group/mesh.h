@@ -80,8 +80,9 @@ class IpcChannel::Mesh {
 
   void send(Rank to, std::string_view payload, const Deadline& deadline, const char* phase);
   [[nodiscard]] std::string recv(Rank from, const Deadline& deadline, const char* phase);
-  void send_fd(Rank to, int fd, const Deadline& deadline);
-  [[nodiscard]] os::UniqueFd recv_fd(Rank from, const Deadline& deadline);
+  /// `call`: the collective that they are part of, if any.
+  void send_fd(Rank to, int fd, const Deadline& deadline, const char* call = "");
+  [[nodiscard]] os::UniqueFd recv_fd(Rank from, const Deadline& deadline, const char* call = "");
 
   /// A rank that refuses its arguments takes part with `refusal` instead of a payload, and all ranks throw
   /// that error. A refusal leaves the mesh usable.
@@ -178,8 +179,6 @@ class IpcChannel::Mesh {
   /// The next message of `from`; Error{mismatch} when it is of another kind or belongs to another call.
   [[nodiscard]] Received take(Rank from, MessageKind kind, const char* call, const Deadline& deadline,
                               const char* phase);
-  void give_fd(Rank to, int fd, const char* call, const Deadline& deadline);
-  [[nodiscard]] os::UniqueFd take_fd(Rank from, const char* call, const Deadline& deadline);
   void check_locked(const char* phase);
   /// Reads what has arrived and sets failure_ if the group has failed; returns whether it has.
   [[nodiscard]] bool look_locked(const char* phase);

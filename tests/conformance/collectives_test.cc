@@ -9,7 +9,6 @@
 #include <random>
 #include <thread>
 
-#include "backend/host/all_reduce.h"
 #include "backend/host/chunk.h"
 #include "backend/host/exchange.h"
 #include "conformance/suite.h"

@@ -77,6 +77,14 @@ class SimulatedGpus::Rank final : public cuda::Launcher {
             .fault = &words.fault,
             .timeout_ns = gpus_.timeout_};
   }
+  void launch(const cuda::ReductionKernel& kernel, const CollectiveCall& call, const cuda::LaunchShape& shape,
+              cuda::KernelParams params) override {
+    simulate(gpus_.kernels_.reduction(kernel, call.type, call.op, size()), shape, params.data);
+  }
+  void launch(const cuda::PlainKernel& kernel, const cuda::LaunchShape& shape,
+              cuda::KernelParams params) override {
+    simulate(gpus_.kernels_.plain(kernel.name), shape, params.data);
+  }
   void copy(std::byte* to, const std::byte* from, std::size_t bytes, cuda::Lane lane) override {
     gpus_.simulation_.copy(lane_of(lane), to, from, bytes);
   }
@@ -95,15 +103,7 @@ class SimulatedGpus::Rank final : public cuda::Launcher {
   }
 
  private:
-  void launch_reduction(const cuda::ReductionKernel& kernel, const CollectiveCall& call,
-                        const cuda::LaunchShape& shape, const void* params) override {
-    launch(gpus_.kernels_.reduction(kernel, call.type, call.op, size()), shape, params);
-  }
-  void launch_plain(const cuda::PlainKernel& kernel, const cuda::LaunchShape& shape,
-                    const void* params) override {
-    launch(gpus_.kernels_.plain(kernel.name), shape, params);
-  }
-  void launch(const Function& kernel, const cuda::LaunchShape& shape, const void* params) {
+  void simulate(const Function& kernel, const cuda::LaunchShape& shape, const void* params) {
     gpus_.simulation_.launch(lane_of(cuda::Lane::caller), kernel,
                              {.blocks = shape.grid,
                               .rows = shape.rows,

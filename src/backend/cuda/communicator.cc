@@ -235,6 +235,13 @@ class CudaCommunicator final : public Communicator {
   }
 
   [[nodiscard]] DeviceGuard call_guard() const override { return guard_for(call_timeout_); }
+  void launch(const ReductionKernel& kernel, const CollectiveCall& call, const LaunchShape& shape,
+              cuda::KernelParams params) override {
+    launch_kernel(driver_, kernels_.get(kernel, call), to_cuda(shape), params.data, kernel.name);
+  }
+  void launch(const PlainKernel& kernel, const LaunchShape& shape, cuda::KernelParams params) override {
+    launch_kernel(driver_, kernels_.get(kernel), to_cuda(shape), params.data, kernel.name);
+  }
   void copy(std::byte* to, const std::byte* from, std::size_t bytes, cuda::Lane lane) override {
     if (bytes == 0) return;
     check_cuda(driver_.MemcpyDtoDAsync(reinterpret_cast<CUdeviceptr>(to), reinterpret_cast<CUdeviceptr>(from),
@@ -389,21 +396,12 @@ class CudaCommunicator final : public Communicator {
     current_.reset();
   }
 
-  void launch_reduction(const ReductionKernel& kernel, const CollectiveCall& call, const LaunchShape& shape,
-                        const void* params) override {
-    launch(kernels_.get(kernel, call), shape, params, kernel.name);
-  }
-  void launch_plain(const PlainKernel& kernel, const LaunchShape& shape, const void* params) override {
-    launch(kernels_.get(kernel), shape, params, kernel.name);
-  }
-  void launch(CUfunction function, const LaunchShape& shape, const void* params, const char* name) {
-    launch_kernel(driver_, function,
-                  {.grid = shape.grid,
-                   .rows = shape.rows,
-                   .block = shape.block,
-                   .stream = stream_,
-                   .dependent = dependent_launch_ && shape.waits_for_previous},
-                  params, name);
+  [[nodiscard]] CudaLaunch to_cuda(const LaunchShape& shape) const {
+    return {.grid = shape.grid,
+            .rows = shape.rows,
+            .block = shape.block,
+            .stream = stream_,
+            .dependent = dependent_launch_ && shape.waits_for_previous};
   }
   void launch_signal(CUfunction function, unsigned block, const cuda::SignalParams& params, Stream stream,
                      const char* name) {

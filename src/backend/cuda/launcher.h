@@ -53,6 +53,15 @@ struct LaunchShape {
   bool waits_for_previous = true;
 };
 
+/// The parameters that a kernel takes by value.
+struct KernelParams {
+  template <class Params>
+  KernelParams(const Params& params) : data(&params) {  // NOLINT(google-explicit-constructor)
+    static_assert(std::is_trivially_copyable_v<Params> && sizeof(Params) <= 4096);
+  }
+  const void* data;
+};
+
 /// The streams of a call: the caller's, and one of the group for copies that run beside it.
 enum class Lane : std::uint8_t { caller, side };
 /// Points in a lane that the other lane can wait for.
@@ -90,19 +99,10 @@ class Launcher {
   /// For the waits of the call's kernels.
   [[nodiscard]] virtual DeviceGuard call_guard() const = 0;
 
-  /// Launches a kernel, which takes `params` by value, in the caller's stream. `call` selects the kernel by
-  /// type and reduction.
-  template <class Params>
-  void launch(const ReductionKernel& kernel, const CollectiveCall& call, const LaunchShape& shape,
-              const Params& params) {
-    static_assert(std::is_trivially_copyable_v<Params> && sizeof(Params) <= 4096);
-    launch_reduction(kernel, call, shape, &params);
-  }
-  template <class Params>
-  void launch(const PlainKernel& kernel, const LaunchShape& shape, const Params& params) {
-    static_assert(std::is_trivially_copyable_v<Params> && sizeof(Params) <= 4096);
-    launch_plain(kernel, shape, &params);
-  }
+  /// Launches a kernel in the caller's stream. `call` selects the kernel by type and reduction.
+  virtual void launch(const ReductionKernel& kernel, const CollectiveCall& call, const LaunchShape& shape,
+                      KernelParams params) = 0;
+  virtual void launch(const PlainKernel& kernel, const LaunchShape& shape, KernelParams params) = 0;
   virtual void copy(std::byte* to, const std::byte* from, std::size_t bytes, Lane lane) = 0;
   /// Writes 4 aligned bytes of this rank's memory, in the caller's stream.
   virtual void write(std::byte* to, std::uint32_t word) = 0;
@@ -111,10 +111,6 @@ class Launcher {
   virtual void wait_for(Mark mark, Lane lane) = 0;
 
  private:
-  virtual void launch_reduction(const ReductionKernel& kernel, const CollectiveCall& call,
-                                const LaunchShape& shape, const void* params) = 0;
-  virtual void launch_plain(const PlainKernel& kernel, const LaunchShape& shape, const void* params) = 0;
-
   const GroupShape shape_;
   const int rank_;
   const std::vector<std::byte*> segments_;

@@ -83,6 +83,13 @@ class RecordingLauncher final : public Launcher {
             .fault = nullptr,
             .timeout_ns = kTimeout};
   }
+  void launch(const ReductionKernel& kernel, const CollectiveCall& /*call*/, const LaunchShape& shape,
+              KernelParams params) override {
+    add(kernel.name, shape, params.data);
+  }
+  void launch(const PlainKernel& kernel, const LaunchShape& shape, KernelParams params) override {
+    add(kernel.name, shape, params.data);
+  }
   void copy(std::byte* to, const std::byte* from, std::size_t bytes, Lane lane) override {
     steps_.emplace_back(Copy{to, from, bytes, lane});
   }
@@ -115,13 +122,6 @@ class RecordingLauncher final : public Launcher {
     std::vector<std::byte*> all;
     for (int r = 0; r < ranks; ++r) all.push_back(segment_of(r));
     return all;
-  }
-  void launch_reduction(const ReductionKernel& kernel, const CollectiveCall& /*call*/,
-                        const LaunchShape& shape, const void* params) override {
-    add(kernel.name, shape, params);
-  }
-  void launch_plain(const PlainKernel& kernel, const LaunchShape& shape, const void* params) override {
-    add(kernel.name, shape, params);
   }
   void add(std::string_view kernel, const LaunchShape& shape, const void* params) {
     Launch& launch = std::get<Launch>(steps_.emplace_back(Launch{kernel, shape, {}}));

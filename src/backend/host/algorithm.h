@@ -34,6 +34,12 @@ class Steps {
   /// Performs the first step. Returns when all ranks have made the same call, and throws on all of them
   /// otherwise.
   virtual void begin() = 0;
+  /// The same, when the ranks are to learn where the input lies on every rank. Returns inputs().
+  [[nodiscard]] PeerData begin_with(std::span<const std::byte> input) {
+    show_input(input);
+    begin();
+    return inputs();
+  }
   /// Performs the next step, in which ranks pass data. It is the first one if begin() was not called.
   virtual void step() = 0;
   /// Waits for rank r's current step.
@@ -62,7 +68,11 @@ struct HostAlgorithm : AlgorithmTraits {
 /// All of them, in the order of algorithms().
 [[nodiscard]] std::span<const HostAlgorithm* const> host_algorithms();
 
+/// all_reduce.cc. `chosen`: AlgorithmChoice::chunk.
+void one_shot(Steps& steps, std::optional<std::size_t> chosen);
+void two_shot(Steps& steps, std::optional<std::size_t> chosen);
+void reduce_scatter(Steps& steps, std::optional<std::size_t> chosen);
 /// all_to_all_v.cc
-void run_all_to_all_v(Steps& steps, std::optional<std::size_t> chunk);
+void all_to_all_v(Steps& steps, std::optional<std::size_t> chunk);
 
 }  // namespace onehop::host

@@ -3,9 +3,9 @@
 #include <array>
 
 #include "backend/host/algorithm.h"
-#include "backend/host/all_reduce.h"
-#include "backend/host/chunk.h"
+#include "backend/host/copy.h"
 #include "backend/host/exchange.h"
+#include "backend/host/reduce.h"
 
 namespace onehop::host {
 namespace {
@@ -20,59 +20,6 @@ void run_alone(Steps& steps, std::optional<std::size_t> /*chunk*/) {
   } else {
     copy(call.out_at(), call.in_at(), call.block_bytes());
   }
-}
-
-Reduction describe_reduction(const CollectiveCall& call) {
-  return {.root = call.traits().only_root_gets_out ? call.root.value : Reduction::kAll,
-          .in = call.in_at(),
-          .out = call.out_at(),
-          .bytes = call.block_bytes(),
-          .type = call.type,
-          .op = call.op,
-          .scale = call.scale()};
-}
-
-/// Performs the first step, in which the ranks learn where the input lies on every rank. Returns steps.inputs().
-PeerData begin_with(Steps& steps, std::span<const std::byte> input) {
-  steps.show_input(input);
-  steps.begin();
-  return steps.inputs();
-}
-
-PeerData if_mapped(PeerData data) {
-  return data.mapped() ? data : PeerData{};
-}
-
-void run_one_shot(Steps& steps, std::optional<std::size_t> chunk) {
-  Reduction reduction = describe_reduction(steps.call());
-  reduction.chunk =
-      chunk_of(Algorithm::one_shot, chunk, steps.barrier().staging_bytes(), steps.barrier().size());
-  one_shot(steps.barrier(), reduction, [&] { steps.step(); });
-}
-
-void run_two_shot(Steps& steps, std::optional<std::size_t> chunk) {
-  const CollectiveCall& call = steps.call();
-  const bool to_all = call.collective == Collective::all_reduce;
-  Reduction reduction = describe_reduction(call);
-  reduction.chunk = chunk_of(Algorithm::two_shot, chunk, steps.barrier().staging_bytes(), call.ranks);
-  // Small calls are announced along with their first data. For others the ranks first learn where the data of
-  // all ranks lies.
-  if (steps.shows(reduction.bytes)) {
-    if (to_all) steps.show_output(call.output());
-    reduction.in_peers = if_mapped(begin_with(steps, call.input()));
-    if (to_all) reduction.out_peers = if_mapped(steps.outputs());
-  }
-  two_shot(steps.barrier(), reduction, [&] { steps.step(); });
-  if (reduction.in_peers || reduction.out_peers) steps.require_no_failure();
-}
-
-void run_reduce_scatter(Steps& steps, std::optional<std::size_t> /*chunk*/) {
-  const CollectiveCall& call = steps.call();
-  Reduction reduction = describe_reduction(call);
-  if (steps.shows(static_cast<std::size_t>(call.ranks - 1) * reduction.bytes))
-    reduction.in_peers = if_mapped(begin_with(steps, call.input()));
-  reduce_scatter(steps.barrier(), reduction, [&] { steps.step(); });
-  if (reduction.in_peers) steps.require_no_failure();
 }
 
 /// For collectives that move blocks of one size.
@@ -108,7 +55,7 @@ void run_exchange(Steps& steps, std::optional<std::size_t> /*chunk*/) {
   Exchange moved = describe_exchange(call);
   if (steps.shows(moved.longest)) {
     // A rank that passes no input announces its output. What matters is that it can reach the buffer.
-    moved.in_peers = begin_with(steps, call.passes_in() ? call.input() : call.output());
+    moved.in_peers = steps.begin_with(call.passes_in() ? call.input() : call.output());
   }
   exchange(steps, moved);
 }
@@ -117,19 +64,19 @@ constexpr HostAlgorithm kOneShot{{.name = "one_shot",
                                   .kind = Algorithm::one_shot,
                                   .collectives = {Collective::all_reduce, Collective::reduce},
                                   .takes_chunk = true},
-                                 run_one_shot};
+                                 one_shot};
 constexpr HostAlgorithm kTwoShot{{.name = "two_shot",
                                   .kind = Algorithm::two_shot,
                                   .collectives = {Collective::all_reduce, Collective::reduce},
                                   .takes_chunk = true},
-                                 run_two_shot};
-constexpr HostAlgorithm kReduceScatter{{.without_choice = {Collective::reduce_scatter}}, run_reduce_scatter};
+                                 two_shot};
+constexpr HostAlgorithm kReduceScatter{{.without_choice = {Collective::reduce_scatter}}, reduce_scatter};
 constexpr HostAlgorithm kExchange{
     {.without_choice = {Collective::all_gather, Collective::broadcast, Collective::all_to_all,
                         Collective::gather, Collective::scatter}},
     run_exchange};
 constexpr HostAlgorithm kAllToAllV{{.without_choice = {Collective::all_to_all_v}, .least_ranks = 1},
-                                   run_all_to_all_v};
+                                   all_to_all_v};
 constexpr HostAlgorithm kAlone{{.without_choice = CollectiveSet::all(), .least_ranks = 1, .most_ranks = 1},
                                run_alone};
 /// For all_to_all_v of one rank the later one is used (Selector::select).

@@ -77,7 +77,7 @@ static_assert(kMaxHostRanks * sizeof(os::Untrusted<Ledger::Entry>) <= Ledger::kB
 
 }  // namespace
 
-void run_all_to_all_v(Steps& steps, std::optional<std::size_t> /*chunk*/) {
+void all_to_all_v(Steps& steps, std::optional<std::size_t> /*chunk*/) {
   const CollectiveCall& call = steps.call();
   const int me = call.rank;
   Ledger ledger(steps.barrier(), call);

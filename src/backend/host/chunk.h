@@ -15,6 +15,8 @@ namespace onehop::host {
 // Staged chunks should fit a core's second-level cache, together with their input and output.
 inline constexpr std::size_t kOneShotChunk = 128 << 10;
 inline constexpr std::size_t kTwoShotChunk = 256 << 10;
+/// Of reduce_scatter: for all other ranks together.
+inline constexpr std::size_t kReduceScatterChunk = 256 << 10;
 
 /// Bytes per step, a multiple of 64 and of every element size. `chosen`: by a tuning table.
 [[nodiscard]] inline std::size_t chunk_of(Algorithm kind, std::optional<std::size_t> chosen,
@@ -23,6 +25,21 @@ inline constexpr std::size_t kTwoShotChunk = 256 << 10;
   return kind == Algorithm::two_shot ? std::min(chosen.value_or(kTwoShotChunk), layout.max_chunk(ranks))
                                      : std::min(chosen.value_or(kOneShotChunk), layout.input_bytes);
 }
+
+/// The part of a chunk that rank r combines. Parts are whole cache lines, so that ranks do not write to
+/// shared ones.
+struct Part {
+  std::size_t offset = 0;
+  std::size_t bytes = 0;
+
+  Part(std::size_t chunk_bytes, int ranks, int r) {
+    const std::size_t lines = (chunk_bytes + 63) / 64;
+    const auto n = static_cast<std::size_t>(ranks);
+    const std::size_t each = (lines + n - 1) / n * 64;
+    offset = std::min(static_cast<std::size_t>(r) * each, chunk_bytes);
+    bytes = std::min(each, chunk_bytes - offset);
+  }
+};
 
 /// With fewer bytes, the step in which ranks learn where the data of all ranks lies costs more than a second
 /// copy.

@@ -7,7 +7,6 @@
 
 #include <set>
 
-#include "backend/host/all_reduce.h"
 #include "backend/selector_testing.h"
 
 namespace onehop::choices {

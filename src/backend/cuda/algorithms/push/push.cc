@@ -53,24 +53,12 @@ constexpr ScratchRegion kDiscardScratch{
 
 /// How a kernel uses its scratch memory.
 struct Protocol {
-  const ReductionKernel& kernel;
   const ScratchRegion& scratch;
   std::size_t width;  ///< bytes of a packet, which a thread moves at a time
   bool two_shot;
   Slots slots;
   std::size_t launch_bytes;  ///< maximum number of bytes per launch
 };
-
-Protocol ll(const GroupShape& shape, const ReductionKernel& kernel) {
-  return {.kernel = kernel,
-          .scratch = kLLScratch,
-          .width = kLLWidth,
-          .two_shot = false,
-          .slots = {.begin = kScratchAlignment,
-                    .parity = static_cast<std::size_t>(shape.ranks) * 2 * kLLSlotBytes,
-                    .rank = 2 * kLLSlotBytes},
-          .launch_bytes = kLLSlotBytes};
-}
 
 /// The region of Lamport buffers cut for two-shot.
 Slots lamport_two_shot_slots(const GroupShape& shape) {
@@ -81,15 +69,23 @@ Slots lamport_two_shot_slots(const GroupShape& shape) {
           .rank = most / static_cast<std::size_t>(shape.ranks)};
 }
 
-Protocol lamport(const GroupShape& shape, const ReductionKernel& kernel) {
-  const bool two_shot = &kernel == &kLamportTwoShotKernel;
-  const Slots slots = two_shot ? lamport_two_shot_slots(shape) : lamport_one_shot_slots(shape);
-  return {.kernel = kernel,
-          .scratch = kLamportScratch,
-          .width = 16,
-          .two_shot = two_shot,
-          .slots = slots,
-          .launch_bytes = two_shot ? slots.phase : slots.rank};
+Protocol protocol_of(const ReductionKernel& kernel, const GroupShape& shape) {
+  if (kernel.types == TypeClass::floats) {  // over Lamport buffers
+    const bool two_shot = &kernel == &kLamportTwoShotKernel;
+    const Slots slots = two_shot ? lamport_two_shot_slots(shape) : lamport_one_shot_slots(shape);
+    return {.scratch = kLamportScratch,
+            .width = 16,
+            .two_shot = two_shot,
+            .slots = slots,
+            .launch_bytes = two_shot ? slots.phase : slots.rank};
+  }
+  return {.scratch = kLLScratch,
+          .width = kLLWidth,
+          .two_shot = false,
+          .slots = {.begin = kScratchAlignment,
+                    .parity = static_cast<std::size_t>(shape.ranks) * 2 * kLLSlotBytes,
+                    .rank = 2 * kLLSlotBytes},
+          .launch_bytes = kLLSlotBytes};
 }
 
 /// Threads per block for `packets` packets in a launch, spread over at most `blocks` blocks.
@@ -136,13 +132,41 @@ Params describe(const Launcher& launcher, const CollectiveCall& call, const Prot
   return params;
 }
 
-/// Queues an all-reduce, or a reduce. In a reduce the ranks other than the root discard the result.
-void all_reduce(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& limits,
-                const Protocol& protocol, bool by_peer) {
+void reduce_scatter(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& limits,
+                    const ReductionKernel& kernel) {
+  const Protocol protocol = protocol_of(kernel, launcher.shape());
+  const std::size_t block = call.block_bytes();
+  auto params = describe<PushParams>(launcher, call, protocol);
+  params.piece = block;
+  params.aligned = is_aligned(call.in_at()) && is_aligned(call.out_at()) && block % 16 == 0;
+  const LaunchShape shape =
+      shape_launch(launcher, call, limits, ceil_div(std::min(block, protocol.launch_bytes), protocol.width),
+                   false, params);
+  for (std::size_t done = 0; done < block; done += protocol.launch_bytes) {
+    params.in = call.in_at(done);
+    params.out = call.out_at(done);
+    params.block = std::min(block - done, protocol.launch_bytes);
+    params.bytes = static_cast<std::size_t>(launcher.size() - 1) * block + params.block;
+    params.packets = static_cast<std::uint32_t>(ceil_div(params.block, protocol.width));
+    launcher.launch(kernel, call, shape, params);
+  }
+}
+
+/// Queues a call of the push algorithm that has this kernel for all-reduces and reduces. In a reduce the ranks other than the
+/// root discard the result.
+template <const ReductionKernel& kKernel, bool kByPeer = false>
+void run(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& limits,
+         const SymmetricOutput* /*output*/) {
+  if (call.collective == Collective::reduce_scatter) {
+    return reduce_scatter(
+        launcher, call, limits,
+        kKernel.types == TypeClass::floats ? kLamportReduceScatterKernel : kLLReduceScatterKernel);
+  }
+  const Protocol protocol = protocol_of(kKernel, launcher.shape());
   auto params = describe<PushParams>(launcher, call, protocol);
   const bool wanted = call.gets_out();
   params.aligned = is_aligned(call.in_at()) && (!wanted || is_aligned(call.out_at()));
-  params.by_peer = by_peer;
+  params.by_peer = kByPeer;
   const auto ranks = static_cast<std::size_t>(launcher.size());
   const std::size_t bytes = call.block_bytes();
   const std::size_t per_launch = call.collective == Collective::reduce
@@ -161,47 +185,8 @@ void all_reduce(Launcher& launcher, const CollectiveCall& call, const LaunchLimi
     params.piece = ceil_div(ceil_div(params.bytes, ranks), 16) * 16;
     params.packets =
         static_cast<std::uint32_t>(ceil_div(protocol.two_shot ? params.piece : params.bytes, protocol.width));
-    launcher.launch(protocol.kernel, call, shape, params);
+    launcher.launch(kKernel, call, shape, params);
   }
-}
-
-void reduce_scatter(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& limits,
-                    const Protocol& protocol) {
-  const std::size_t block = call.block_bytes();
-  auto params = describe<PushParams>(launcher, call, protocol);
-  params.piece = block;
-  params.aligned = is_aligned(call.in_at()) && is_aligned(call.out_at()) && block % 16 == 0;
-  const LaunchShape shape =
-      shape_launch(launcher, call, limits, ceil_div(std::min(block, protocol.launch_bytes), protocol.width),
-                   false, params);
-  for (std::size_t done = 0; done < block; done += protocol.launch_bytes) {
-    params.in = call.in_at(done);
-    params.out = call.out_at(done);
-    params.block = std::min(block - done, protocol.launch_bytes);
-    params.bytes = static_cast<std::size_t>(launcher.size() - 1) * block + params.block;
-    params.packets = static_cast<std::uint32_t>(ceil_div(params.block, protocol.width));
-    launcher.launch(protocol.kernel, call, shape, params);
-  }
-}
-
-void run_ll(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& limits,
-            const SymmetricOutput* /*output*/) {
-  if (call.collective == Collective::reduce_scatter)
-    return reduce_scatter(launcher, call, limits, ll(launcher.shape(), kLLReduceScatterKernel));
-  all_reduce(launcher, call, limits, ll(launcher.shape(), kLLOneShotKernel), false);
-}
-
-void run_lamport_one_shot(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& limits,
-                          const SymmetricOutput* /*output*/) {
-  if (call.collective == Collective::reduce_scatter)
-    return reduce_scatter(launcher, call, limits, lamport(launcher.shape(), kLamportReduceScatterKernel));
-  all_reduce(launcher, call, limits, lamport(launcher.shape(), kLamportOneShotKernel), false);
-}
-
-template <bool kByPeer>
-void run_lamport_two_shot(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& limits,
-                          const SymmetricOutput* /*output*/) {
-  all_reduce(launcher, call, limits, lamport(launcher.shape(), kLamportTwoShotKernel), kByPeer);
 }
 
 /// The multiplication of a premul_sum of one rank.
@@ -209,7 +194,7 @@ void scale_alone(Launcher& launcher, const CollectiveCall& call) {
   // The kernel uses no slot with one rank; only the range of its counters limits a launch.
   constexpr std::size_t kLaunchBytes = std::size_t{1} << 30;
   constexpr unsigned kBlock = 256;
-  const Protocol protocol = ll(launcher.shape(), kLLOneShotKernel);
+  const Protocol protocol = protocol_of(kLLOneShotKernel, launcher.shape());
   auto params = describe<PushParams>(launcher, call, protocol);
   params.aligned = is_aligned(call.in_at()) && is_aligned(call.out_at());
   const std::size_t bytes = call.block_bytes();
@@ -222,7 +207,7 @@ void scale_alone(Launcher& launcher, const CollectiveCall& call) {
     params.out = call.out_at(done);
     params.bytes = std::min(bytes - done, kLaunchBytes);
     params.packets = static_cast<std::uint32_t>(ceil_div(params.bytes, protocol.width));
-    launcher.launch(protocol.kernel, call, shape, params);
+    launcher.launch(kLLOneShotKernel, call, shape, params);
   }
 }
 
@@ -259,7 +244,7 @@ const DeviceAlgorithm kLLOneShot{{.name = "ll_one_shot",
                                   .collectives = kReductions,
                                   .takes_blocks = true,
                                   .takes_threads = true},
-                                 run_ll,
+                                 run<kLLOneShotKernel>,
                                  kLLKernels,
                                  {},
                                  kLLRegions};
@@ -269,7 +254,7 @@ const DeviceAlgorithm kLamportOneShot{{.name = "lamport_one_shot",
                                        .types = TypeClass::floats,
                                        .takes_blocks = true,
                                        .takes_threads = true},
-                                      run_lamport_one_shot,
+                                      run<kLamportOneShotKernel>,
                                       kLamportOneShotKernels,
                                       {},
                                       kLamportRegions};
@@ -281,7 +266,7 @@ const DeviceAlgorithm kLamportTwoShotByPeer{{.name = "lamport_two_shot_by_peer",
                                              .types = TypeClass::floats,
                                              .takes_blocks = true,
                                              .takes_threads = true},
-                                            run_lamport_two_shot<true>,
+                                            run<kLamportTwoShotKernel, true>,
                                             kLamportTwoShotKernels,
                                             {},
                                             kLamportRegions};
@@ -291,7 +276,7 @@ const DeviceAlgorithm kLamportTwoShot{{.name = "lamport_two_shot",
                                        .types = TypeClass::floats,
                                        .takes_blocks = true,
                                        .takes_threads = true},
-                                      run_lamport_two_shot<false>,
+                                      run<kLamportTwoShotKernel>,
                                       kLamportTwoShotKernels,
                                       {},
                                       kLamportRegions};
@@ -305,7 +290,7 @@ const DeviceAlgorithm kAlone{{.without_choice = CollectiveSet::all(), .least_ran
 
 void run_fused(Launcher& launcher, std::span<const CollectiveCall> calls) {
   const CollectiveCall& first = calls.front();
-  const Protocol protocol = ll(launcher.shape(), kLLListKernel);
+  const Protocol protocol = protocol_of(kLLListKernel, launcher.shape());
   auto params = describe<PushListParams>(launcher, first, protocol);
   std::fill(std::begin(params.first), std::end(params.first), UINT32_MAX);
   std::size_t i = 0;

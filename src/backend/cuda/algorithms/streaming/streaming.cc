@@ -77,11 +77,13 @@ Plan make_plan(std::size_t packets, const PlanLimits& limits) {
   return plan;
 }
 
-void run(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& limits, bool two_shot) {
-  const ReductionKernel& kernel = two_shot ? kTwoShotKernel : kOneShotKernel;
+template <bool kTwoShot>
+void run(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& limits,
+         const SymmetricOutput* /*output*/) {
+  const ReductionKernel& kernel = kTwoShot ? kTwoShotKernel : kOneShotKernel;
   const auto most_threads =
       static_cast<unsigned>(max_threads(kernel.variant(launcher.size(), is_sum(call.op))));
-  const Slots slots = stream_slots(launcher.shape(), two_shot);
+  const Slots slots = stream_slots(launcher.shape(), kTwoShot);
   // Packets with escapes have a byte of their own, behind the rings.
   const bool escapes = type_class(call.type) != TypeClass::floats;
   const std::size_t capacity = slots.rank / (kStreamWidth + (escapes ? 1 : 0));
@@ -89,8 +91,8 @@ void run(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& lim
       .capacity = capacity,
       .blocks = std::min(limits.blocks.value_or(launcher.shape().blocks), launcher.shape().blocks),
       .threads = std::min(limits.threads.value_or(most_threads), most_threads),
-      .depth = two_shot ? kTwoShotDepth : kOneShotDepth,
-      .lag = two_shot ? kTwoShotLag : kOneShotLag};
+      .depth = kTwoShot ? kTwoShotDepth : kOneShotDepth,
+      .lag = kTwoShot ? kTwoShotLag : kOneShotLag};
   const bool wanted = call.gets_out();
   StreamParams params;
   params.rank = launcher.rank();
@@ -117,7 +119,7 @@ void run(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& lim
   params.guard = launcher.call_guard();
   params.scale = call.scale();
   const std::size_t pieces =
-      two_shot ? static_cast<std::size_t>(launcher.size() - (params.root == kNoRoot ? 0 : 1)) : 1;
+      kTwoShot ? static_cast<std::size_t>(launcher.size() - (params.root == kNoRoot ? 0 : 1)) : 1;
   const std::size_t bytes = call.block_bytes();
   for (std::size_t done = 0; done < bytes; done += kStreamLaunchBytes) {
     params.in = call.in_at(done);
@@ -138,12 +140,6 @@ void run(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& lim
   }
 }
 
-template <bool kTwoShot>
-void run_stream(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& limits,
-                const SymmetricOutput* /*output*/) {
-  run(launcher, call, limits, kTwoShot);
-}
-
 constexpr std::array kOneShotKernels{&kOneShotKernel};
 constexpr std::array kTwoShotKernels{&kTwoShotKernel};
 constexpr std::array kRegions{&kLamportScratch, &kCreditScratch};
@@ -156,7 +152,7 @@ const DeviceAlgorithm kStreamingOneShot{{.name = "streaming_one_shot",
                                          .most_ranks = 2,
                                          .takes_blocks = true,
                                          .takes_threads = true},
-                                        run_stream<false>,
+                                        run<false>,
                                         kOneShotKernels,
                                         {},
                                         kRegions};
@@ -165,7 +161,7 @@ const DeviceAlgorithm kStreamingTwoShot{{.name = "streaming_two_shot",
                                          .collectives = {Collective::all_reduce, Collective::reduce},
                                          .takes_blocks = true,
                                          .takes_threads = true},
-                                        run_stream<true>,
+                                        run<true>,
                                         kTwoShotKernels,
                                         {},
                                         kRegions};

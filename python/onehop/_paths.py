@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the package keeps the command, and the C library and its headers, for what is compiled against them."""
 
+import os
+import sys
 from pathlib import Path
+from typing import NoReturn
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -9,6 +12,15 @@ _PACKAGE = Path(__file__).resolve().parent
 def command() -> Path:
     """Path of the command onehop."""
     return _PACKAGE / "bin" / "onehop"
+
+
+def become_command(*arguments: str) -> NoReturn:
+    """Replaces this process by the command."""
+    program = str(command())
+    try:
+        os.execv(program, ["onehop", *arguments])
+    except OSError as error:
+        sys.exit(f"onehop: cannot run {program}: {error.strerror}; reinstall the package")
 
 
 def library() -> Path:

@@ -7,11 +7,10 @@
 
 docs/nccl.md says what is carried, and what the modes are.
 """
-import os
 import sys
 from typing import NoReturn
 
-from ._paths import command
+from ._paths import become_command
 
 
 def main() -> NoReturn:
@@ -25,11 +24,7 @@ def main() -> NoReturn:
         program = program[1:]
     if program and program[0].endswith(".py"):
         program = [sys.executable, *program]
-    run = str(command())
-    try:
-        os.execv(run, ["onehop", "nccl-run", *options, "--", *program])
-    except OSError as error:
-        sys.exit(f"onehop: cannot run {run}: {error.strerror}; reinstall the package")
+    become_command("nccl-run", *options, "--", *program)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@
 #include <array>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "errors.h"
@@ -114,13 +115,16 @@ Buffer slice(const Buffer& self, nb::handle key) {
 }
 
 /// Makes the form of a call for this buffer: on the host it waits; on a GPU it enqueues the operation on `stream`.
-template <class OnHost, class OnStream>
-void signal(const Buffer& self, nb::handle stream, OnHost&& on_host, OnStream&& on_stream) {
+template <class... Arguments>
+void signal(const Buffer& self, nb::handle stream,
+            onehop_status_t (*on_host)(const onehop_buffer_t*, Arguments...),
+            onehop_status_t (*on_stream)(const onehop_buffer_t*, void*, Arguments...),
+            std::type_identity_t<Arguments>... arguments) {
   if (self.group().on_host()) {
-    run(on_host);
+    run([&] { return on_host(self.handle(), arguments...); });
   } else {
     void* const queue = self.group().stream(stream);
-    run([&] { return on_stream(queue); });
+    run([&] { return on_stream(self.handle(), queue, arguments...); });
   }
 }
 
@@ -189,12 +193,8 @@ void add_buffers(nb::module_& module) {
       .def(
           "barrier",
           [](const Buffer& self, int channel_, nb::handle stream_, nb::handle limit) {
-            const int64_t ms = read_timeout(limit);
-            signal(
-                self, stream_, [&] { return onehop_buffer_barrier(self.handle(), channel_, ms); },
-                [&](void* queue) {
-                  return onehop_buffer_barrier_on_stream(self.handle(), queue, channel_, ms);
-                });
+            signal(self, stream_, onehop_buffer_barrier, onehop_buffer_barrier_on_stream, channel_,
+                   read_timeout(limit));
           },
           channel, nb::kw_only(), stream, timeout,
           nb::sig("def barrier(self, channel: int = 0, *, stream: Stream = None, timeout: float | timedelta "
@@ -204,11 +204,8 @@ void add_buffers(nb::module_& module) {
       .def(
           "put_signal",
           [](const Buffer& self, int dst, int channel_, nb::handle stream_) {
-            signal(
-                self, stream_, [&] { return onehop_buffer_put_signal(self.handle(), dst, channel_); },
-                [&](void* queue) {
-                  return onehop_buffer_put_signal_on_stream(self.handle(), queue, dst, channel_);
-                });
+            signal(self, stream_, onehop_buffer_put_signal, onehop_buffer_put_signal_on_stream, dst,
+                   channel_);
           },
           nb::arg("dst"), channel, nb::kw_only(), stream,
           nb::sig("def put_signal(self, dst: int, channel: int = 0, *, stream: Stream = None) -> None"),
@@ -216,12 +213,8 @@ void add_buffers(nb::module_& module) {
       .def(
           "wait_signal",
           [](const Buffer& self, int src, int channel_, nb::handle stream_, nb::handle limit) {
-            const int64_t ms = read_timeout(limit);
-            signal(
-                self, stream_, [&] { return onehop_buffer_wait_signal(self.handle(), src, channel_, ms); },
-                [&](void* queue) {
-                  return onehop_buffer_wait_signal_on_stream(self.handle(), queue, src, channel_, ms);
-                });
+            signal(self, stream_, onehop_buffer_wait_signal, onehop_buffer_wait_signal_on_stream, src,
+                   channel_, read_timeout(limit));
           },
           nb::arg("src"), channel, nb::kw_only(), stream, timeout,
           nb::sig(

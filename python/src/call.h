@@ -74,11 +74,18 @@ class Call {
     set_type(out_, name);
     return out_;
   }
-  /// Both in one.
-  const Array& in_place(nb::handle object, const char* name) {
-    (void)output(object, name);
-    request.in = out_.data;
-    return out_;
+  /// The same, of `count` elements.
+  void output(nb::handle object, const char* name, std::size_t count) {
+    require_count(name, output(object, name).count, count);
+  }
+  /// An input and, unless it is None, an output of one size; `in_place`: both are `x`.
+  void input_and_output(nb::handle x, nb::handle out, bool in_place) {
+    request.count = in_place ? output(x, "x").count : input(x, "x").count;
+    if (in_place) {
+      request.in = out_.data;
+    } else if (!out.is_none()) {
+      output(out, "out", request.count);
+    }
   }
   void require_count(const char* name, std::size_t count, std::size_t expected) const {
     if (count == expected) return;

@@ -44,12 +44,7 @@ nb::object all_reduce(nb::handle self, nb::object x, nb::object out, nb::handle 
   if (out.is_none()) out = x;
   call.make([&] {
     call.request.op = read_op(op);
-    if (out.is(x)) {
-      call.request.count = call.in_place(x, "x").count;
-    } else {
-      call.request.count = call.input(x, "x").count;
-      call.require_count("out", call.output(out, "out").count, call.request.count);
-    }
+    call.input_and_output(x, out, out.is(x));
   });
   return out;
 }
@@ -61,7 +56,7 @@ nb::object all_gather(nb::handle self, nb::object x, nb::object out, nb::handle 
   call.make([&] {
     call.request.count = call.input(x, "x").count;
     if (out.is_none()) out = array_like(x, int(call.ranks()), 1);
-    call.require_count("out", call.output(out, "out").count, call.request.count * call.ranks());
+    call.output(out, "out", call.request.count * call.ranks());
   });
   return out;
 }
@@ -75,7 +70,7 @@ nb::object reduce_scatter(nb::handle self, nb::object x, nb::object out, nb::han
     call.request.op = read_op(op);
     call.request.count = call.block("x", call.input(x, "x").count);
     if (out.is_none()) out = array_like(x, 1, int(call.ranks()));
-    call.require_count("out", call.output(out, "out").count, call.request.count);
+    call.output(out, "out", call.request.count);
   });
   return out;
 }
@@ -88,7 +83,7 @@ nb::object all_to_all(nb::handle self, nb::object x, nb::object out, nb::handle 
     const std::size_t count = call.input(x, "x").count;
     call.request.count = call.block("x", count);
     if (out.is_none()) out = array_like(x, 1, 1);
-    call.require_count("out", call.output(out, "out").count, count);
+    call.output(out, "out", count);
   });
   return out;
 }
@@ -118,14 +113,11 @@ nb::object broadcast(nb::handle self, nb::object x, int root, nb::object out, nb
   Call call(self, ONEHOP_COLLECTIVE_BROADCAST, settings, root);
   if (out.is_none()) out = x;
   call.make([&] {
-    if (out.is(x)) {
-      // The root only reads.
-      const bool reads = call.rank() == root;
-      call.request.count = (reads ? call.input(x, "x") : call.in_place(x, "x")).count;
-      if (reads) call.request.out = const_cast<void*>(call.request.in);
-    } else {
+    if (out.is(x) && call.rank() == root) {  // which only reads
       call.request.count = call.input(x, "x").count;
-      call.require_count("out", call.output(out, "out").count, call.request.count);
+      call.request.out = const_cast<void*>(call.request.in);
+    } else {
+      call.input_and_output(x, out, out.is(x));
     }
   });
   return out;
@@ -139,12 +131,7 @@ nb::object reduce(nb::handle self, nb::object x, nb::object out, nb::handle op, 
   if (is_root && out.is_none()) out = x;
   call.make([&] {
     call.request.op = read_op(op);
-    if (is_root && out.is(x)) {
-      call.request.count = call.in_place(x, "x").count;
-    } else {
-      call.request.count = call.input(x, "x").count;
-      if (!out.is_none()) call.require_count("out", call.output(out, "out").count, call.request.count);
-    }
+    call.input_and_output(x, out, is_root && out.is(x));
   });
   return out;
 }
@@ -156,8 +143,7 @@ nb::object gather(nb::handle self, nb::object x, nb::object out, int root, nb::h
   call.make([&] {
     call.request.count = call.input(x, "x").count;
     if (call.rank() == root && out.is_none()) out = array_like(x, int(call.ranks()), 1);
-    if (!out.is_none())
-      call.require_count("out", call.output(out, "out").count, call.request.count * call.ranks());
+    if (!out.is_none()) call.output(out, "out", call.request.count * call.ranks());
   });
   return out;
 }
@@ -170,7 +156,7 @@ nb::object scatter(nb::handle self, nb::object x, nb::object out, int root, nb::
     if (call.rank() == root) {
       call.request.count = call.block("x", call.input(x, "x").count);
       if (out.is_none()) out = array_like(x, 1, int(call.ranks()));
-      call.require_count("out", call.output(out, "out").count, call.request.count);
+      call.output(out, "out", call.request.count);
     } else {
       if (out.is_none()) raise_invalid("out is None; every rank but the root passes where its block goes");
       call.request.count = call.output(out, "out").count;

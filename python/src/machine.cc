@@ -36,6 +36,12 @@ std::string text_of(Write&& write) {
   return text;
 }
 
+/// A method: what `write` of the C API writes.
+template <auto write>
+std::string text(const Topology& self) {
+  return text_of([&](char** made) { return write(self.handle.get(), made); });
+}
+
 std::string connectivity(const Topology& self, const std::optional<std::vector<int>>& devices) {
   const int* const ids = devices ? devices->data() : nullptr;
   const std::size_t count = devices ? devices->size() : 0;
@@ -97,24 +103,9 @@ nb::tuple job_from_env() {
 void add_machine(nb::module_& module) {
   nb::class_<Topology>(module, "Topology",
                        "Devices, links and distances of a machine. `topology` makes one. Immutable.")
-      .def(
-          "to_json",
-          [](const Topology& self) {
-            return text_of([&](char** text) { return onehop_topology_to_json(self.handle.get(), text); });
-          },
-          "As JSON, which `topology(json=...)` reads.")
-      .def(
-          "to_text",
-          [](const Topology& self) {
-            return text_of([&](char** text) { return onehop_topology_to_text(self.handle.get(), text); });
-          },
-          "As a readable matrix.")
-      .def(
-          "to_svg",
-          [](const Topology& self) {
-            return text_of([&](char** text) { return onehop_topology_to_svg(self.handle.get(), text); });
-          },
-          "As a drawing, which notebooks show.")
+      .def("to_json", text<onehop_topology_to_json>, "As JSON, which `topology(json=...)` reads.")
+      .def("to_text", text<onehop_topology_to_text>, "As a readable matrix.")
+      .def("to_svg", text<onehop_topology_to_svg>, "As a drawing, which notebooks show.")
       .def("_repr_svg_", [](nb::handle self) { return self.attr("to_svg")(); })
       .def("__repr__",
            [](const Topology& self) {

@@ -488,24 +488,15 @@ void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std:
   sub->add_flag("--check", bench.check, "Verify every element before timing: the default");
   sub->add_flag_function(
       "--no-check", [arguments](std::int64_t) { arguments->bench.check = false; }, "Do not verify anything");
-  sub->add_option("--warmup", bench.warmup, "Calls before timing")
-      ->capture_default_str()
-      ->type_name("N")
-      ->check(in_range(0, 1000000));
-  sub->add_option("--iters", bench.iterations,
-                  "Samples per size (default: what fits in 0.2 s; GPUs: 10 to 100)")
-      ->type_name("N")
-      ->check(in_range(1, 100000));
+  add_number(*sub, "--warmup", bench.warmup, 0, 1000000, "Calls before timing")->capture_default_str();
+  add_number(*sub, "--iters", bench.iterations, 1, 100000,
+             "Samples per size (default: what fits in 0.2 s; GPUs: 10 to 100)");
   sub->add_flag("--threads", bench.threads, "Ranks are threads of one process");
   add_named(*sub, "--mode", bench.mode, kBenchModes, "GPUs: chain, dependent, isolated or eager")
       ->type_name("NAME");
-  sub->add_option("--calls", bench.calls, "GPUs: calls per sample (default: by size, 4 to 100)")
-      ->type_name("N")
-      ->check(in_range(1, 10000));
-  sub->add_option("--parts", bench.parts,
-                  "GPUs: make every all-reduce as so many smaller ones, in a GroupCall (default 1)")
-      ->type_name("N")
-      ->check(in_range(1, 256));
+  add_number(*sub, "--calls", bench.calls, 1, 10000, "GPUs: calls per sample (default: by size, 4 to 100)");
+  add_number(*sub, "--parts", bench.parts, 1, 256,
+             "GPUs: make every all-reduce as so many smaller ones, in a GroupCall (default 1)");
   sub->add_flag("--cold", bench.cold, "GPUs: no call finds its data in a cache");
   with_choices(sub->add_option("--peer", arguments->peers,
                                "GPUs: measure this library too: nccl; again for others: NAME=LIBRARY"),
@@ -517,10 +508,8 @@ void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std:
   add_named(*sub, "--bind", arguments->binding, kBenchBindings,
             "Host ranks, as launch --bind: none, cores or numa; auto: cores, if there are enough")
       ->type_name("WHERE");
-  sub->add_option("--repeat", arguments->repeat,
-                  "Host ranks: rounds over all sizes (default 7); spread: slowest median over quickest")
-      ->type_name("N")
-      ->check(in_range(1, 1000));
+  add_number(*sub, "--repeat", arguments->repeat, 1, 1000,
+             "Host ranks: rounds over all sizes (default 7); spread: slowest median over quickest");
   sub->add_flag("--wide", bench.wide, "All columns; else what fits 80");
   sub->add_option("--json", bench.json_path, "Write the results as JSON; '-': to standard output, no table")
       ->type_name(kOutputType)
@@ -531,10 +520,8 @@ void add_bench(CLI::App& app, const std::vector<std::string>& command_line, std:
   sub->add_option("--from", arguments->from,
                   "Measure nothing: read a report (bench --json), for --html or --predict")
       ->type_name("FILE");
-  sub->add_option("--predict", arguments->predicted_ranks,
-                  "Of --from, a report of 2 GPUs: the times that N GPUs would take")
-      ->type_name("N")
-      ->check(in_range(kMinPredictedRanks, kMaxDevices));
+  add_number(*sub, "--predict", arguments->predicted_ranks, kMinPredictedRanks, kMaxDevices,
+             "Of --from, a report of 2 GPUs: the times that N GPUs would take");
   sub->callback([arguments, sub, command_line, &run] {
     if (!arguments->from.empty()) {
       refuse_beside_from(*sub, *arguments);

@@ -308,10 +308,8 @@ void add_tune(CLI::App& app, const std::vector<std::string>& command_line, std::
   add_named(*sub, "--buffers", tune.buffers, kTunedBuffers,
             "GPUs: measure outputs in any memory, in symmetric memory, or both, with rows for each")
       ->type_name("KIND");
-  sub->add_option("--iters", tune.bench.iterations,
-                  "Samples per size (default: GPUs 5, host what fits in 0.2 s)")
-      ->type_name("N")
-      ->check(in_range(1, 100000));
+  add_number(*sub, "--iters", tune.bench.iterations, 1, 100000,
+             "Samples per size (default: GPUs 5, host what fits in 0.2 s)");
   sub->add_option("--out,--json", arguments->out, "Where the table goes, which is JSON; '-': standard output")
       ->capture_default_str()
       ->type_name(kOutputType)

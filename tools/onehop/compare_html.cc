@@ -16,12 +16,9 @@ using markup::element;
 using markup::escape;
 
 std::string draw_rows(const std::vector<ComparedRow>& rows) {
-  std::string heads;
-  for (const char* const head : {"bytes", "A (\u00b5s)", "B (\u00b5s)", "B / A", "B is"})
-    heads += element("th", {}, head);
-  std::string lines = "\n";
+  std::vector<std::string> lines;
   for (const ComparedRow& row : rows) {
-    std::string cells;
+    std::string& cells = lines.emplace_back();
     for (const std::string& cell : {fmt::format("{}", row.bytes), fmt::format("{:.2f}", row.a_us),
                                     fmt::format("{:.2f}", row.b_us), fmt::format("{:.3f}", row.ratio)}) {
       cells += element("td", {}, cell);
@@ -32,11 +29,8 @@ std::string draw_rows(const std::vector<ComparedRow>& rows) {
                      verdict != "same"    ? verdict
                      : row.rounds_overlap ? "no difference: rounds overlap"
                                           : "no difference");
-    lines += element("tr", {}, cells) + "\n";
   }
-  const std::string table =
-      element("table", {}, element("thead", {}, element("tr", {}, heads)) + element("tbody", {}, lines));
-  return element("div", {{"class", "card"}}, element("div", {{"class", "scroll"}}, table));
+  return html_table({"bytes", "A (\u00b5s)", "B (\u00b5s)", "B / A", "B is"}, lines);
 }
 
 /// The plots and the table of one collective.

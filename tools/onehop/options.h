@@ -85,6 +85,12 @@ CLI::Option* add_named(CLI::App& app, const std::string& option, T& value, const
 
 /// CLI::Range, which --help does not show.
 [[nodiscard]] CLI::Validator in_range(int lowest, int highest);
+/// Adds an option whose value is a number within the range.
+template <class T>
+CLI::Option* add_number(CLI::App& app, const std::string& option, T& value, int lowest, int highest,
+                        const std::string& description) {
+  return app.add_option(option, value, description)->type_name("N")->check(in_range(lowest, highest));
+}
 /// The same for -n. "-np 4", as mpirun has it, is -n with the value "p", and is answered with the right option.
 [[nodiscard]] CLI::Validator number_of_ranks(int lowest, int highest);
 /// A finite number within the range. CLI::Range accepts NaN.

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import faulthandler
 import os
@@ -10,14 +11,21 @@ import sys
 import threading
 import time
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, NoReturn
 
 import onehop as oh
+from onehop._paths import become_command
 
 
 class BadInput(Exception):
     """Arguments that cannot be used. The message names the value and the remedy."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises BadInput."""
+
+    def error(self, message: str) -> NoReturn:
+        raise BadInput(message)
 
 
 def job() -> oh.Job | None:
@@ -39,9 +47,8 @@ def refuse(module: str, error: BadInput) -> NoReturn:
 def launch(module: str, ranks: int) -> NoReturn:
     """Replaces this process by `onehop launch`, which starts the module with the same arguments in each rank. It ends the
     others if one fails."""
-    program = str(Path(oh.__file__).with_name("bin") / "onehop")
     sys.stdout.flush()
-    os.execv(program, ["onehop", "launch", "-n", str(ranks), "--", sys.executable, "-m", module, *sys.argv[1:]])
+    become_command("launch", "-n", str(ranks), "--", sys.executable, "-m", module, *sys.argv[1:])
 
 
 def fail(message: str) -> NoReturn:

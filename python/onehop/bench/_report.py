@@ -9,13 +9,13 @@ import platform
 import shlex
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import onehop as oh
+from onehop._paths import command
 
 from ._ranks import BadInput
 
@@ -39,18 +39,14 @@ def machine() -> dict[str, Any]:
 
 def _commit() -> str:
     """The commit that the installed library was built from, as the command reports it; "" if unknown."""
-    program = Path(oh.__file__).with_name("bin") / "onehop"
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder, "report.json")
-        command = [str(program), "bench", "all-reduce", "-n", "1", "--device", "host", "--sizes", "4", "--iters", "1",
-                   "--json", str(report)]
-        # Not as a rank of the job that this process belongs to.
-        environment = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
-        try:
-            subprocess.run(command, env=environment, capture_output=True, timeout=30, check=True)
-            return str(json.loads(report.read_text())["onehop"]["commit"])
-        except (OSError, subprocess.SubprocessError, ValueError, KeyError):
-            return ""
+    call = "bench all-reduce -n 1 --device host --sizes 4 --iters 1 --json -"
+    # Not as a rank of the job that this process belongs to.
+    environment = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
+    try:
+        done = subprocess.run([str(command()), *call.split()], env=environment, capture_output=True, timeout=30, check=True)
+        return str(json.loads(done.stdout)["onehop"]["commit"])
+    except (OSError, subprocess.SubprocessError, ValueError, KeyError):
+        return ""
 
 
 def origin(module: str) -> dict[str, Any]:

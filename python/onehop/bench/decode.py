@@ -53,17 +53,13 @@ WARMUP_ROUNDS = 1
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     """The command line. BadInput if a value makes no sense by itself or with the others."""
 
-    class Parser(argparse.ArgumentParser):
-        def error(self, message: str) -> NoReturn:
-            raise BadInput(message)
-
     def batches(text: str) -> list[int]:
         try:
             return sorted({int(part) for part in text.split(",")})
         except ValueError:
             raise argparse.ArgumentTypeError(f"'{text}' is no list of numbers; write it like 1,4,16") from None
 
-    parser = Parser(prog=f"python -m {NAME}", description=__doc__.splitlines()[0])
+    parser = _ranks.Parser(prog=f"python -m {NAME}", description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--ranks", type=int, help="processes; 2 to 8 on GPUs, to 64 on the CPU (default: the GPUs, else 2; that of the launcher)")
     add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: GPUs if there is one for each rank (default)")

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import onehop as oh
 
@@ -57,11 +57,7 @@ class JoinOptions(ctypes.Structure):
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     """The command line. BadInput if a value makes no sense, or something that is needed is missing."""
 
-    class Parser(argparse.ArgumentParser):
-        def error(self, message: str) -> NoReturn:
-            raise BadInput(message)
-
-    parser = Parser(prog=f"python -m {NAME}", description=__doc__.splitlines()[0])
+    parser = _ranks.Parser(prog=f"python -m {NAME}", description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, help="processes, 1 to 64 (default 2, or that of the launcher)")
     parser.add_argument("--calls", type=int, default=2000, help="calls of a round (default 2000)")
     parser.add_argument("--rounds", type=int, default=41, help="rounds of which the median is taken (default 41)")

@@ -38,51 +38,25 @@ _library = torch.library.Library("onehop", "DEF")
 _sizes: dict[str, int] = {}
 _owners: dict[str, Any] = {}  # keeps each registered group alive
 
-for _schema in (
-    'all_reduce(Tensor x, str group, str op="sum") -> Tensor',
-    'all_reduce_(Tensor(a!) x, str group, str op="sum") -> ()',
-    'all_reduce_out(Tensor x, str group, str op="sum", *, Tensor(a!) out) -> ()',
-    "all_reduce_add_rms_norm_(Tensor(a!) x, Tensor(b!) residual, Tensor weight, float eps, str group) -> ()",
-    "all_gather(Tensor x, str group) -> Tensor",
-    'reduce_scatter(Tensor x, str group, str op="sum") -> Tensor',
-    "all_to_all_single(Tensor x, str group) -> Tensor",
-):
-    _library.define(_schema)
-
-
 def _size(group: str) -> int:
     if group not in _sizes:
         raise RuntimeError(f"onehop: no group is registered as {group!r}: call onehop.torch.register_group")
     return _sizes[group]
 
 
-@torch.library.register_fake("onehop::all_reduce", lib=_library)
-def _(x, group, op="sum"):
+def _nothing(*_, **__):
+    return None
+
+
+def _like_x(x, *_):
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
-@torch.library.register_fake("onehop::all_reduce_", lib=_library)
-def _(x, group, op="sum"):
-    return None
-
-
-@torch.library.register_fake("onehop::all_reduce_out", lib=_library)
-def _(x, group, op="sum", *, out):
-    return None
-
-
-@torch.library.register_fake("onehop::all_reduce_add_rms_norm_", lib=_library)
-def _(x, residual, weight, eps, group):
-    return None
-
-
-@torch.library.register_fake("onehop::all_gather", lib=_library)
-def _(x, group):
+def _gathered(x, group):
     return x.new_empty((x.shape[0] * _size(group), *x.shape[1:]))
 
 
-@torch.library.register_fake("onehop::reduce_scatter", lib=_library)
-def _(x, group, op="sum"):
+def _scattered(x, group, op="sum"):
     size = _size(group)
     torch._check(
         x.shape[0] % size == 0, lambda: f"onehop: {x.shape[0]} rows are not divisible by {size} ranks"
@@ -90,9 +64,17 @@ def _(x, group, op="sum"):
     return x.new_empty((x.shape[0] // size, *x.shape[1:]))
 
 
-@torch.library.register_fake("onehop::all_to_all_single", lib=_library)
-def _(x, group):
-    return torch.empty_like(x, memory_format=torch.contiguous_format)
+for _schema, _fake in {
+    'all_reduce(Tensor x, str group, str op="sum") -> Tensor': _like_x,
+    'all_reduce_(Tensor(a!) x, str group, str op="sum") -> ()': _nothing,
+    'all_reduce_out(Tensor x, str group, str op="sum", *, Tensor(a!) out) -> ()': _nothing,
+    "all_reduce_add_rms_norm_(Tensor(a!) x, Tensor(b!) residual, Tensor weight, float eps, str group) -> ()": _nothing,
+    "all_gather(Tensor x, str group) -> Tensor": _gathered,
+    'reduce_scatter(Tensor x, str group, str op="sum") -> Tensor': _scattered,
+    "all_to_all_single(Tensor x, str group) -> Tensor": _like_x,
+}.items():
+    _library.define(_schema)
+    torch.library.register_fake(f"onehop::{_schema.partition('(')[0]}", _fake, lib=_library)
 
 
 @functools.cache

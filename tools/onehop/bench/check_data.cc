@@ -46,34 +46,31 @@ T int_input(const CheckData& data, int rank, std::uint64_t index) {
   return data.op == ReduceOp::avg ? static_cast<T>(value / static_cast<T>(data.ranks)) : value;
 }
 
-/// Exact; wraps like the integers of the library.
+/// Integers wrap like those of the library.
+template <class T>
+T combined(ReduceOp op, T a, T b) {
+  // Arithmetic modulo 2^64 and then modulo 2^bits is arithmetic modulo 2^bits.
+  using Wide = std::conditional_t<std::is_integral_v<T>, std::uint64_t, T>;
+  switch (op) {
+    case ReduceOp::prod:
+      return static_cast<T>(static_cast<Wide>(a) * static_cast<Wide>(b));
+    case ReduceOp::min:
+      return std::min(a, b);
+    case ReduceOp::max:
+      return std::max(a, b);
+    default:
+      return static_cast<T>(static_cast<Wide>(a) + static_cast<Wide>(b));
+  }
+}
+
+/// Exact.
 template <class T>
 T int_reference(const CheckData& data, std::uint64_t index) {
-  using Wide = std::uint64_t;  // arithmetic modulo 2^64 and then modulo 2^bits is arithmetic modulo 2^bits
   T value = int_input<T>(data, 0, index);
-  for (int rank = 1; rank < data.ranks; ++rank) {
-    const T next = int_input<T>(data, rank, index);
-    switch (*data.op) {
-      case ReduceOp::sum:
-      case ReduceOp::avg:
-      case ReduceOp::premul_sum:
-        value = static_cast<T>(static_cast<Wide>(value) + static_cast<Wide>(next));
-        break;
-      case ReduceOp::prod:
-        value = static_cast<T>(static_cast<Wide>(value) * static_cast<Wide>(next));
-        break;
-      case ReduceOp::min:
-        value = std::min(value, next);
-        break;
-      case ReduceOp::max:
-        value = std::max(value, next);
-        break;
-    }
-  }
+  for (int rank = 1; rank < data.ranks; ++rank)
+    value = combined(*data.op, value, int_input<T>(data, rank, index));
   if (data.op == ReduceOp::avg) return static_cast<T>(value / static_cast<T>(data.ranks));
-  if (data.op == ReduceOp::premul_sum) {
-    return static_cast<T>(static_cast<Wide>(value) * static_cast<Wide>(static_cast<T>(data.factor)));
-  }
+  if (data.op == ReduceOp::premul_sum) return combined(ReduceOp::prod, value, static_cast<T>(data.factor));
   return value;
 }
 
@@ -92,33 +89,23 @@ auto with_raw_type(DType type, const F& f) {
   }
 }
 
-void fill_moved(const CheckData& data, int rank, void* out, std::size_t count) {
-  with_raw_type(data.type, [&](auto* tag) {
-    using Raw = std::remove_pointer_t<decltype(tag)>;
-    for (std::size_t i = 0; i < count; ++i)
-      static_cast<Raw*>(out)[i] = static_cast<Raw>(random_bits(data.seed, rank, data.first + i));
+/// The same with the integer type.
+template <class F>
+auto with_int_type(DType type, const F& f) {
+  return with_raw_type(type, [&]<class Raw>(Raw* raw) {
+    return is_signed(type) ? f(static_cast<std::make_signed_t<Raw>*>(nullptr)) : f(raw);
   });
 }
 
-std::optional<WrongElement> find_wrong_moved(const CheckData& data, const void* result, std::size_t count) {
-  return with_raw_type(data.type, [&](auto* tag) -> std::optional<WrongElement> {
-    using Raw = std::remove_pointer_t<decltype(tag)>;
-    for (std::size_t i = 0; i < count; ++i) {
-      const auto expected = static_cast<Raw>(random_bits(data.seed, data.source, data.first + i));
-      const Raw got = static_cast<const Raw*>(result)[i];
-      if (got != expected)
-        return WrongElement{data.first + i, fmt::format("{:#x}", expected), fmt::format("{:#x}", got)};
-    }
-    return std::nullopt;
-  });
-}
-
-template <class T>
-std::optional<WrongElement> find_wrong_int(const CheckData& data, const T* result, std::size_t count) {
+/// Compares integers with what `reference` says of their index. `format` is for both.
+template <class T, class Reference>
+std::optional<WrongElement> find_other(const CheckData& data, const void* result, std::size_t count,
+                                       fmt::format_string<T> format, const Reference& reference) {
   for (std::size_t i = 0; i < count; ++i) {
-    const T expected = int_reference<T>(data, data.first + i);
-    if (result[i] != expected)
-      return WrongElement{data.first + i, fmt::format("{}", expected), fmt::format("{}", result[i])};
+    const T expected = reference(data.first + i);
+    const T got = static_cast<const T*>(result)[i];
+    if (got != expected)
+      return WrongElement{data.first + i, fmt::format(format, T{expected}), fmt::format(format, T{got})};
   }
   return std::nullopt;
 }
@@ -145,24 +132,8 @@ std::optional<WrongElement> find_wrong_float(const CheckData& data, const FloatF
     double magnitude = std::fabs(expected);
     for (int rank = 1; rank < data.ranks; ++rank) {
       const double next = value_of(static_cast<Raw>(float_input(data, format, rank, index)));
-      switch (*data.op) {
-        case ReduceOp::sum:
-        case ReduceOp::avg:
-        case ReduceOp::premul_sum:
-          expected += next;
-          magnitude += std::fabs(next);
-          break;
-        case ReduceOp::prod:
-          expected *= next;
-          magnitude = std::fabs(expected);
-          break;
-        case ReduceOp::min:
-          expected = std::min(expected, next);
-          break;
-        case ReduceOp::max:
-          expected = std::max(expected, next);
-          break;
-      }
+      expected = combined(*data.op, expected, next);
+      magnitude = data.op == ReduceOp::prod ? std::fabs(expected) : magnitude + std::fabs(next);
     }
     if (data.op == ReduceOp::avg) {
       expected /= data.ranks;
@@ -185,76 +156,48 @@ std::optional<WrongElement> find_wrong_float(const CheckData& data, const FloatF
   return std::nullopt;
 }
 
-template <class Raw>
-void fill_float(const CheckData& data, const FloatFormat& format, int rank, Raw* out, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i)
-    out[i] = static_cast<Raw>(float_input(data, format, rank, data.first + i));
-}
-
-/// Calls `f` with a null pointer of the integer type.
-template <class F>
-auto with_int_type(DType type, const F& f) {
-  switch (type) {
-    case DType::i8:
-      return f(static_cast<std::int8_t*>(nullptr));
-    case DType::u8:
-      return f(static_cast<std::uint8_t*>(nullptr));
-    case DType::i32:
-      return f(static_cast<std::int32_t*>(nullptr));
-    case DType::u32:
-      return f(static_cast<std::uint32_t*>(nullptr));
-    case DType::i64:
-      return f(static_cast<std::int64_t*>(nullptr));
-    default:
-      return f(static_cast<std::uint64_t*>(nullptr));
-  }
-}
-
-}  // namespace
-
-void fill_input(const CheckData& data, int rank, void* out, std::size_t count) {
-  if (!data.op) return fill_moved(data, rank, out, count);
-  if (const auto format = float_format(data.type)) {
-    return with_raw_type(data.type, [&](auto* tag) {
-      fill_float(data, *format, rank, static_cast<decltype(tag)>(out), count);
+void fill_part(const CheckData& data, int rank, void* out, std::size_t count) {
+  const auto fill = [&]<class T>(T*, const auto& value_at) {
+    for (std::size_t i = 0; i < count; ++i)
+      static_cast<T*>(out)[i] = static_cast<T>(value_at(data.first + i));
+  };
+  const auto format = float_format(data.type);
+  if (data.op && !format) {
+    return with_int_type(data.type, [&]<class T>(T* type) {
+      fill(type, [&](std::uint64_t index) { return int_input<T>(data, rank, index); });
     });
   }
-  with_int_type(data.type, [&](auto* tag) {
-    using T = std::remove_pointer_t<decltype(tag)>;
-    for (std::size_t i = 0; i < count; ++i)
-      static_cast<T*>(out)[i] = int_input<T>(data, rank, data.first + i);
+  with_raw_type(data.type, [&](auto* type) {
+    fill(type, [&](std::uint64_t index) {
+      return data.op ? float_input(data, *format, rank, index) : random_bits(data.seed, rank, index);
+    });
   });
 }
 
-std::optional<WrongElement> find_wrong(const CheckData& data, const void* result, std::size_t count) {
-  if (!data.op) return find_wrong_moved(data, result, count);
-  if (const auto format = float_format(data.type)) {
-    switch (size_of(data.type)) {
-      case 1: {
-        const std::vector<double> table = decode_table(*format);
-        return find_wrong_float(data, *format, static_cast<const std::uint8_t*>(result), count,
-                                [&](std::uint8_t bits) { return table[bits]; });
-      }
-      case 2: {
-        const std::vector<double> table = decode_table(*format);
-        return find_wrong_float(data, *format, static_cast<const std::uint16_t*>(result), count,
-                                [&](std::uint16_t bits) { return table[bits]; });
-      }
-      case 4:
-        return find_wrong_float(data, *format, static_cast<const std::uint32_t*>(result), count,
-                                [](std::uint32_t bits) { return double{std::bit_cast<float>(bits)}; });
-      default:
-        return find_wrong_float(data, *format, static_cast<const std::uint64_t*>(result), count,
-                                [](std::uint64_t bits) { return std::bit_cast<double>(bits); });
-    }
+std::optional<WrongElement> find_wrong_in_part(const CheckData& data, const void* result, std::size_t count) {
+  if (!data.op) {
+    return with_raw_type(data.type, [&]<class Raw>(Raw*) {
+      return find_other<Raw>(data, result, count, "{:#x}", [&](std::uint64_t index) {
+        return static_cast<Raw>(random_bits(data.seed, data.source, index));
+      });
+    });
   }
-  return with_int_type(data.type, [&](auto* tag) {
-    using T = std::remove_pointer_t<decltype(tag)>;
-    return find_wrong_int(data, static_cast<const T*>(result), count);
+  if (const auto format = float_format(data.type)) {
+    return with_raw_type(data.type, [&]<class Raw>(Raw*) {
+      const std::vector<double> table = sizeof(Raw) <= 2 ? decode_table(*format) : std::vector<double>{};
+      const auto value_of = [&](Raw bits) -> double {
+        if constexpr (sizeof(Raw) == 8) return std::bit_cast<double>(bits);
+        if constexpr (sizeof(Raw) == 4) return std::bit_cast<float>(bits);
+        if constexpr (sizeof(Raw) <= 2) return table[bits];
+      };
+      return find_wrong_float(data, *format, static_cast<const Raw*>(result), count, value_of);
+    });
+  }
+  return with_int_type(data.type, [&]<class T>(T*) {
+    return find_other<T>(data, result, count, "{}",
+                         [&](std::uint64_t index) { return int_reference<T>(data, index); });
   });
 }
-
-namespace {
 
 /// Calls `part(first, count)` for the parts of 0..count, each on its own thread.
 template <class Part>
@@ -282,7 +225,7 @@ CheckData from(const CheckData& data, std::size_t first) {
 
 void fill_input(const CheckData& data, int rank, void* out, std::size_t count, int threads) {
   in_parts(count, threads, [&](std::size_t first, std::size_t part) {
-    fill_input(from(data, first), rank, static_cast<std::byte*>(out) + first * size_of(data.type), part);
+    fill_part(from(data, first), rank, static_cast<std::byte*>(out) + first * size_of(data.type), part);
   });
 }
 
@@ -292,7 +235,7 @@ std::optional<WrongElement> find_wrong(const CheckData& data, const void* result
   std::optional<WrongElement> found;
   in_parts(count, threads, [&](std::size_t first, std::size_t part) {
     const auto* const at = static_cast<const std::byte*>(result) + first * size_of(data.type);
-    auto wrong = find_wrong(from(data, first), at, part);
+    auto wrong = find_wrong_in_part(from(data, first), at, part);
     if (!wrong) return;
     const std::lock_guard lock(mutex);
     if (!found || wrong->index < found->index) found = std::move(wrong);

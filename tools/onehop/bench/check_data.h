@@ -28,7 +28,8 @@ struct CheckData {
 
 /// Fills `count` elements with the input of a rank: random signs and fractions, exponents that keep every
 /// reduction finite. Integers have their whole range and wrap, except for avg, whose sum must not wrap.
-void fill_input(const CheckData& data, int rank, void* out, std::size_t count);
+/// One thread takes half a minute for a gibibyte.
+void fill_input(const CheckData& data, int rank, void* out, std::size_t count, int threads = 1);
 
 struct WrongElement {
   std::size_t index = 0;
@@ -40,12 +41,7 @@ struct WrongElement {
 /// exact; floats may differ by the rounding of n-1 operations in the accumulation type and of the result.
 /// Moved elements must have the bits of their source.
 [[nodiscard]] std::optional<WrongElement> find_wrong(const CheckData& data, const void* result,
-                                                     std::size_t count);
-
-/// The same with several threads: one thread takes half a minute for a gibibyte.
-void fill_input(const CheckData& data, int rank, void* out, std::size_t count, int threads);
-[[nodiscard]] std::optional<WrongElement> find_wrong(const CheckData& data, const void* result,
-                                                     std::size_t count, int threads);
+                                                     std::size_t count, int threads = 1);
 
 /// A hash that shows whether ranks hold the same bits.
 [[nodiscard]] std::uint64_t hash_bytes(const void* bytes, std::size_t size);

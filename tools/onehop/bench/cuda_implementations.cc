@@ -21,7 +21,7 @@ constexpr std::chrono::seconds kNcclTimeout{25};
 class OnehopImplementation final : public Implementation {
  public:
   OnehopImplementation(Group& group, const BenchOptions& options, std::size_t bytes)
-      : group_(group), options_(options) {
+      : Implementation("onehop", /*ours=*/true), group_(group), options_(options) {
     call_options_.algorithm = options.algorithm;
     call_options_.factor = options.factor;
     call_options_.symmetric = options.buffers != Buffers::ordinary && has_symmetric_output(options);
@@ -44,8 +44,6 @@ class OnehopImplementation final : public Implementation {
   }
   OnehopImplementation(const OnehopImplementation&) = delete;
   OnehopImplementation& operator=(const OnehopImplementation&) = delete;
-  [[nodiscard]] const std::string& name() const override { return name_; }
-  [[nodiscard]] bool ours() const override { return true; }
   [[nodiscard]] std::byte* memory() const override {
     return options_.buffers == Buffers::symmetric ? shared_.local() : own_.get();
   }
@@ -57,7 +55,6 @@ class OnehopImplementation final : public Implementation {
   }
 
  private:
-  const std::string name_ = "onehop";
   Group& group_;
   const BenchOptions& options_;
   CallOptions call_options_;
@@ -140,9 +137,7 @@ namespace {
 class NcclImplementation : public Implementation {
  public:
   NcclImplementation(std::string name, std::shared_ptr<NcclSession> session, const BenchOptions& options)
-      : session_(std::move(session)), name_(std::move(name)), collective_(*options.collective) {}
-  [[nodiscard]] const std::string& name() const override { return name_; }
-  [[nodiscard]] bool ours() const override { return false; }
+      : Implementation(std::move(name)), session_(std::move(session)), collective_(*options.collective) {}
   Algorithm call(const BenchCall& call, cudaStream_t stream) override {
     session_->check_nccl(collective_.nccl(session_->nccl, session_->member(), call, stream),
                          "queuing NCCL's call");
@@ -153,7 +148,6 @@ class NcclImplementation : public Implementation {
   const std::shared_ptr<NcclSession> session_;
 
  private:
-  const std::string name_;
   const Benchmark& collective_;
 };
 

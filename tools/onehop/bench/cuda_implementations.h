@@ -17,19 +17,24 @@ namespace onehop::cli {
 
 class Implementation {
  public:
-  Implementation() = default;
+  /// `ours`: it is onehop.
+  explicit Implementation(std::string name, bool ours = false) : name_(std::move(name)), ours_(ours) {}
   Implementation(const Implementation&) = delete;
   Implementation& operator=(const Implementation&) = delete;
   virtual ~Implementation() = default;
 
-  [[nodiscard]] virtual const std::string& name() const = 0;
-  [[nodiscard]] virtual bool ours() const = 0;
+  [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] bool ours() const { return ours_; }
   /// The memory for input and output, of the size given at construction on every rank.
   [[nodiscard]] virtual std::byte* memory() const = 0;
   /// Queues one call, whose buffers lie in memory().
   virtual Algorithm call(const BenchCall& call, cudaStream_t stream) = 0;
   /// Collective, before the end: releases the resources that all ranks share.
   virtual void leave() {}
+
+ private:
+  const std::string name_;
+  const bool ours_;
 };
 
 class NcclSession;

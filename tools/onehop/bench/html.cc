@@ -135,20 +135,17 @@ std::vector<HtmlColumn> columns_of(const BenchReport& report) {
 
 std::string draw_table(const BenchReport& report) {
   const std::vector<HtmlColumn> columns = columns_of(report);
-  std::string heads;
-  for (const HtmlColumn& column : columns) heads += element("th", {}, column.head);
-  std::string rows = "\n";
+  std::vector<std::string> heads;
+  for (const HtmlColumn& column : columns) heads.push_back(column.head);
+  std::vector<std::string> rows;
   for (const BenchRow& row : report.rows) {
-    std::string cells;
+    std::string& cells = rows.emplace_back();
     for (const HtmlColumn& column : columns) {
       const std::string text = column.cell(row);
       cells += text == "ok" ? element("td", {{"class", "ok"}}, text) : element("td", {}, text);
     }
-    rows += element("tr", {}, cells) + "\n";
   }
-  const std::string table =
-      element("table", {}, element("thead", {}, element("tr", {}, heads)) + element("tbody", {}, rows));
-  return element("div", {{"class", "card"}}, element("div", {{"class", "scroll"}}, table));
+  return html_table(heads, rows);
 }
 
 std::string draw_notes(const BenchReport& report) {
@@ -182,6 +179,16 @@ std::string bus_factors(const std::vector<BenchReport>& reports) {
 
 std::string html_figure(const std::string& value, const std::string& meaning) {
   return element("div", {{"class", "figure"}}, element("b", {}, value) + element("span", {}, meaning));
+}
+
+std::string html_table(const std::vector<std::string>& heads, const std::vector<std::string>& rows) {
+  std::string head;
+  for (const std::string& each : heads) head += element("th", {}, each);
+  std::string body = "\n";
+  for (const std::string& each : rows) body += element("tr", {}, each) + "\n";
+  const std::string table =
+      element("table", {}, element("thead", {}, element("tr", {}, head)) + element("tbody", {}, body));
+  return element("div", {{"class", "card"}}, element("div", {{"class", "scroll"}}, table));
 }
 
 std::string html_page(const std::string& title, const std::string& body) {

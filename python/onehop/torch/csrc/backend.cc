@@ -70,7 +70,7 @@ size_t scaled(int64_t count, const Elements& elements) {
 
 Backend::Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                  std::chrono::milliseconds timeout, Membership members, JoinSettings settings)
-    : c10d::Backend(rank, size),
+    : RenamedMethods(rank, size),
       store_(store),
       members_(std::move(members)),
       settings_(std::move(settings)),

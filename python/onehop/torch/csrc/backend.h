@@ -21,6 +21,7 @@
 #include "engine.h"
 #include "executor.h"
 #include "point_to_point.h"
+#include "renamed.h"
 #include "work.h"
 
 namespace onehop_torch {
@@ -39,9 +40,8 @@ struct GroupOptions final : c10d::Backend::Options {
 /// Device tensors: see StreamWork. No threads.
 ///
 /// Thread-safe as far as the ranks make the same calls in the same order. Methods are called without the GIL.
-class Backend final : public c10d::Backend {
+class Backend final : public RenamedMethods {
  public:
-  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
   using TensorLists = std::vector<Tensors>;
   using Allocate = std::function<at::Tensor(int64_t size, const at::TensorOptions& options)>;
 
@@ -77,42 +77,17 @@ class Backend final : public c10d::Backend {
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
 
-  // Torch renamed these methods; the versions in use have the first name, the second, or both. Those that a
-  // version lacks are ordinary methods there, hence no `override`.
-  // NOLINTBEGIN(modernize-use-override)
-  WorkPtr all_gather_single(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options);
-  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) {
-    return all_gather_single(output, input, options);
-  }
+  WorkPtr all_gather_single(at::Tensor& output, at::Tensor& input,
+                            const c10d::AllgatherOptions& options) override;
   WorkPtr all_gather_single_coalesced(Tensors& outputs, Tensors& inputs,
-                                      const c10d::AllgatherOptions& options);
-  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                          const c10d::AllgatherOptions& options) {
-    return all_gather_single_coalesced(outputs, inputs, options);
-  }
+                                      const c10d::AllgatherOptions& options) override;
   WorkPtr reduce_scatter_single(at::Tensor& output, at::Tensor& input,
-                                const c10d::ReduceScatterOptions& options);
-  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
-                               const c10d::ReduceScatterOptions& options) {
-    return reduce_scatter_single(output, input, options);
-  }
+                                const c10d::ReduceScatterOptions& options) override;
   WorkPtr reduce_scatter_single_coalesced(Tensors& outputs, Tensors& inputs,
-                                          const c10d::ReduceScatterOptions& options);
-  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                          const c10d::ReduceScatterOptions& options) {
-    return reduce_scatter_single_coalesced(outputs, inputs, options);
-  }
-  WorkPtr all_to_all_single(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
-                            std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& options);
-  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
-                        std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& options) {
-    return all_to_all_single(output, input, output_splits, input_splits, options);
-  }
-  WorkPtr gather_single(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& options);
-  WorkPtr gather_into_tensor(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& options) {
-    return gather_single(output, input, options);
-  }
-  // NOLINTEND(modernize-use-override)
+                                          const c10d::ReduceScatterOptions& options) override;
+  WorkPtr all_to_all_single(at::Tensor& output, at::Tensor& input, Splits& output_splits,
+                            Splits& input_splits, const c10d::AllToAllOptions& options) override;
+  WorkPtr gather_single(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& options) override;
 
   void setSequenceNumberForGroup() override {}  // begins at 0 on all ranks
   uint64_t getSequenceNumberForGroup() override { return sequence_; }

@@ -44,15 +44,6 @@ Registry& registry() {
   return instance;
 }
 
-/// Of a call without tensors, which the engine will refuse: the CPU.
-at::Device on(const Tensors& tensors) {
-  return tensors.empty() ? at::Device(at::kCPU) : tensors[0].device();
-}
-
-at::Device on(const c10d::BarrierOptions& options) {
-  return options.device ? *options.device : at::Device(at::kCPU);
-}
-
 /// Newer versions of torch alone have this method, and call it.
 template <class Engine>
 Router::WorkPtr gather_into(Engine& engine, at::Tensor& output, at::Tensor& input,
@@ -79,7 +70,7 @@ c10::intrusive_ptr<Router> Router::create(const c10::intrusive_ptr<c10d::Store>&
 Router::Router(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                std::chrono::milliseconds timeout, Membership members, JoinSettings settings,
                std::string fallback, Placement placement)
-    : c10d::Backend(rank, size),
+    : RenamedMethods(rank, size),
       store_(store),
       members_(std::move(members)),
       settings_(std::move(settings)),
@@ -387,139 +378,18 @@ Router::WorkPtr Router::endCoalescing() {
 
 // ---- Calls ----
 
-Router::WorkPtr Router::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
-  return pass(on(tensors), options.timeout, [&](auto& engine) { return engine.broadcast(tensors, options); });
-}
-
-Router::WorkPtr Router::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  return pass(on(tensors), options.timeout, [&](auto& engine) { return engine.allreduce(tensors, options); });
-}
-
-Router::WorkPtr Router::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  return pass(on(tensors), options.timeout,
-              [&](auto& engine) { return engine.allreduce_sparse(tensors, options); });
-}
-
-Router::WorkPtr Router::allreduce_coalesced(Tensors& tensors,
-                                            const c10d::AllreduceCoalescedOptions& options) {
-  return pass(on(tensors), options.timeout,
-              [&](auto& engine) { return engine.allreduce_coalesced(tensors, options); });
-}
-
-Router::WorkPtr Router::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
-  return pass(on(tensors), options.timeout, [&](auto& engine) { return engine.reduce(tensors, options); });
-}
-
-Router::WorkPtr Router::allgather(TensorLists& outputs, Tensors& inputs,
-                                  const c10d::AllgatherOptions& options) {
-  return pass(on(inputs), options.timeout,
-              [&](auto& engine) { return engine.allgather(outputs, inputs, options); });
-}
-
-Router::WorkPtr Router::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
-                                            const c10d::AllgatherOptions& options) {
-  return pass(on(inputs), options.timeout,
-              [&](auto& engine) { return engine.allgather_coalesced(outputs, inputs, options); });
-}
-
-Router::WorkPtr Router::_allgather_base(at::Tensor& output, at::Tensor& input,
-                                        const c10d::AllgatherOptions& options) {
-  return pass(input.device(), options.timeout,
-              [&](auto& engine) { return engine._allgather_base(output, input, options); });
-}
-
-Router::WorkPtr Router::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                                        const c10d::AllgatherOptions& options) {
-  return pass(on(inputs), options.timeout,
-              [&](auto& engine) { return engine.allgather_into_tensor_coalesced(outputs, inputs, options); });
-}
-
-Router::WorkPtr Router::gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
-  return pass(on(inputs), options.timeout,
-              [&](auto& engine) { return engine.gather(outputs, inputs, options); });
-}
-
 Router::WorkPtr Router::gather_single(at::Tensor& output, at::Tensor& input,
                                       const c10d::GatherOptions& options) {
   return pass(input.device(), options.timeout,
               [&](auto& engine) { return gather_into(engine, output, input, options); });
 }
 
-Router::WorkPtr Router::scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) {
-  return pass(on(outputs), options.timeout,
-              [&](auto& engine) { return engine.scatter(outputs, inputs, options); });
-}
-
-Router::WorkPtr Router::reduce_scatter(Tensors& outputs, TensorLists& inputs,
-                                       const c10d::ReduceScatterOptions& options) {
-  return pass(on(outputs), options.timeout,
-              [&](auto& engine) { return engine.reduce_scatter(outputs, inputs, options); });
-}
-
-Router::WorkPtr Router::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
-                                             const c10d::ReduceScatterOptions& options) {
-  return pass(input.device(), options.timeout,
-              [&](auto& engine) { return engine._reduce_scatter_base(output, input, options); });
-}
-
-Router::WorkPtr Router::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                                        const c10d::ReduceScatterOptions& options) {
-  return pass(on(inputs), options.timeout,
-              [&](auto& engine) { return engine.reduce_scatter_tensor_coalesced(outputs, inputs, options); });
-}
-
-Router::WorkPtr Router::alltoall_base(at::Tensor& output, at::Tensor& input,
-                                      std::vector<int64_t>& output_splits, std::vector<int64_t>& input_splits,
-                                      const c10d::AllToAllOptions& options) {
-  return pass(input.device(), options.timeout, [&](auto& engine) {
-    return engine.alltoall_base(output, input, output_splits, input_splits, options);
-  });
-}
-
-Router::WorkPtr Router::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
-  return pass(on(inputs), options.timeout,
-              [&](auto& engine) { return engine.alltoall(outputs, inputs, options); });
-}
-
-namespace {
-
 /// Gloo sends and receives by the host, and does not look where a tensor is: the system call that gets a device's
 /// address ends the process.
-void check_transfer(const c10d::Backend& engine, at::Device device) {
+void Router::check_transfer(const c10d::Backend& engine, at::Device device) {
   TORCH_CHECK_VALUE(device.is_cpu() || engine.getBackendName() != "gloo",
                     "onehop: Gloo cannot send or receive ", "tensors on ", device,
                     "; pass tensor.cpu(), or set ONEHOP_FALLBACK=nccl on all ranks");
-}
-
-}  // namespace
-
-Router::WorkPtr Router::send(Tensors& tensors, int destination, int tag) {
-  return pass(on(tensors), c10d::kUnsetTimeout, [&](auto& engine) {
-    check_transfer(engine, on(tensors));
-    return engine.send(tensors, destination, tag);
-  });
-}
-
-Router::WorkPtr Router::recv(Tensors& tensors, int source, int tag) {
-  return pass(on(tensors), c10d::kUnsetTimeout, [&](auto& engine) {
-    check_transfer(engine, on(tensors));
-    return engine.recv(tensors, source, tag);
-  });
-}
-
-Router::WorkPtr Router::recvAnysource(Tensors& tensors, int tag) {
-  return pass(on(tensors), c10d::kUnsetTimeout, [&](auto& engine) {
-    check_transfer(engine, on(tensors));
-    return engine.recvAnysource(tensors, tag);
-  });
-}
-
-Router::WorkPtr Router::barrier(const c10d::BarrierOptions& options) {
-  return pass(on(options), options.timeout, [&](auto& engine) { return engine.barrier(options); });
-}
-
-void Router::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
-  route(at::kCPU, options.timeout).monitoredBarrier(options, wait_all_ranks);
 }
 
 }  // namespace onehop_torch

@@ -18,6 +18,7 @@
 
 #include "backend.h"
 #include "placement.h"
+#include "renamed.h"
 
 namespace onehop_torch {
 
@@ -27,9 +28,8 @@ namespace onehop_torch {
 /// alike, see Placement. From then on a call costs a load and a virtual call more than the engine's own.
 ///
 /// Thread-safe as the engines are. Methods are called without the GIL.
-class Router final : public c10d::Backend {
+class Router final : public RenamedMethods {
  public:
-  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
   using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
   using TensorLists = std::vector<Tensors>;
 
@@ -65,60 +65,81 @@ class Router final : public c10d::Backend {
   void startCoalescing() override;
   WorkPtr endCoalescing() override;
 
-  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
-  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
-  WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
-  WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
-  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
-  WorkPtr allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
+    return pass(on(tensors), options.timeout, &c10d::Backend::broadcast, tensors, options);
+  }
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
+    return pass(on(tensors), options.timeout, &c10d::Backend::allreduce, tensors, options);
+  }
+  WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override {
+    return pass(on(tensors), options.timeout, &c10d::Backend::allreduce_sparse, tensors, options);
+  }
+  WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override {
+    return pass(on(tensors), options.timeout, &c10d::Backend::allreduce_coalesced, tensors, options);
+  }
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override {
+    return pass(on(tensors), options.timeout, &c10d::Backend::reduce, tensors, options);
+  }
+  WorkPtr allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override {
+    return pass(on(inputs), options.timeout, &c10d::Backend::allgather, outputs, inputs, options);
+  }
   WorkPtr allgather_coalesced(TensorLists& outputs, Tensors& inputs,
-                              const c10d::AllgatherOptions& options) override;
-  WorkPtr gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
-  WorkPtr scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) override;
+                              const c10d::AllgatherOptions& options) override {
+    return pass(on(inputs), options.timeout, &c10d::Backend::allgather_coalesced, outputs, inputs, options);
+  }
+  WorkPtr gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override {
+    return pass(on(inputs), options.timeout, &c10d::Backend::gather, outputs, inputs, options);
+  }
+  WorkPtr scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) override {
+    return pass(on(outputs), options.timeout, &c10d::Backend::scatter, outputs, inputs, options);
+  }
   WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs,
-                         const c10d::ReduceScatterOptions& options) override;
-  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
-  WorkPtr send(Tensors& tensors, int destination, int tag) override;
-  WorkPtr recv(Tensors& tensors, int source, int tag) override;
-  WorkPtr recvAnysource(Tensors& tensors, int tag) override;
-  WorkPtr barrier(const c10d::BarrierOptions& options) override;
-  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
-
-  // Torch renamed these methods: see backend.h. Callers may use either name; so may engines.
-  // NOLINTBEGIN(modernize-use-override)
-  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options);
-  WorkPtr all_gather_single(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) {
-    return _allgather_base(output, input, options);
+                         const c10d::ReduceScatterOptions& options) override {
+    return pass(on(outputs), options.timeout, &c10d::Backend::reduce_scatter, outputs, inputs, options);
   }
-  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                          const c10d::AllgatherOptions& options);
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override {
+    return pass(on(inputs), options.timeout, &c10d::Backend::alltoall, outputs, inputs, options);
+  }
+  WorkPtr all_gather_single(at::Tensor& output, at::Tensor& input,
+                            const c10d::AllgatherOptions& options) override {
+    return pass(input.device(), options.timeout, &c10d::Backend::_allgather_base, output, input, options);
+  }
   WorkPtr all_gather_single_coalesced(Tensors& outputs, Tensors& inputs,
-                                      const c10d::AllgatherOptions& options) {
-    return allgather_into_tensor_coalesced(outputs, inputs, options);
+                                      const c10d::AllgatherOptions& options) override {
+    return pass(on(inputs), options.timeout, &c10d::Backend::allgather_into_tensor_coalesced, outputs, inputs,
+                options);
   }
-  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
-                               const c10d::ReduceScatterOptions& options);
   WorkPtr reduce_scatter_single(at::Tensor& output, at::Tensor& input,
-                                const c10d::ReduceScatterOptions& options) {
-    return _reduce_scatter_base(output, input, options);
+                                const c10d::ReduceScatterOptions& options) override {
+    return pass(input.device(), options.timeout, &c10d::Backend::_reduce_scatter_base, output, input,
+                options);
   }
-  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                          const c10d::ReduceScatterOptions& options);
   WorkPtr reduce_scatter_single_coalesced(Tensors& outputs, Tensors& inputs,
-                                          const c10d::ReduceScatterOptions& options) {
-    return reduce_scatter_tensor_coalesced(outputs, inputs, options);
+                                          const c10d::ReduceScatterOptions& options) override {
+    return pass(on(inputs), options.timeout, &c10d::Backend::reduce_scatter_tensor_coalesced, outputs, inputs,
+                options);
   }
-  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
-                        std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& options);
-  WorkPtr all_to_all_single(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
-                            std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& options) {
-    return alltoall_base(output, input, output_splits, input_splits, options);
+  WorkPtr all_to_all_single(at::Tensor& output, at::Tensor& input, Splits& output_splits,
+                            Splits& input_splits, const c10d::AllToAllOptions& options) override {
+    return pass(input.device(), options.timeout, &c10d::Backend::alltoall_base, output, input, output_splits,
+                input_splits, options);
   }
-  WorkPtr gather_single(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& options);
-  WorkPtr gather_into_tensor(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& options) {
-    return gather_single(output, input, options);
+  WorkPtr gather_single(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& options) override;
+  WorkPtr send(Tensors& tensors, int destination, int tag) override {
+    return transfer(tensors, &c10d::Backend::send, destination, tag);
   }
-  // NOLINTEND(modernize-use-override)
+  WorkPtr recv(Tensors& tensors, int source, int tag) override {
+    return transfer(tensors, &c10d::Backend::recv, source, tag);
+  }
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override {
+    return transfer(tensors, &c10d::Backend::recvAnysource, tag);
+  }
+  WorkPtr barrier(const c10d::BarrierOptions& options) override {
+    return pass(options.device.value_or(at::kCPU), options.timeout, &c10d::Backend::barrier, options);
+  }
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override {
+    route(at::kCPU, options.timeout).monitoredBarrier(options, wait_all_ranks);
+  }
 
   void setSequenceNumberForGroup() override {}  // begins at 0 on all ranks
   uint64_t getSequenceNumberForGroup() override;
@@ -175,13 +196,28 @@ class Router final : public c10d::Backend {
   /// Makes later calls that other engines would serve fail in choose().
   void close_others();
 
-  /// method(engine), with what a batch needs around it.
-  template <class Method>
-  WorkPtr pass(at::Device device, std::chrono::milliseconds timeout, const Method& method) {
-    c10d::Backend& engine = route(device, timeout);
-    if (C10_LIKELY(!batching_)) return method(engine);
-    return pass_in_batch(engine, method);
+  /// Of a call without tensors, which the engine will refuse: the CPU.
+  static at::Device on(const Tensors& tensors) {
+    return tensors.empty() ? at::Device(at::kCPU) : tensors[0].device();
   }
+  /// Calls a method of the engine that serves `device`, with what a batch needs around it.
+  template <class Method, class... Arguments>
+  WorkPtr pass(at::Device device, std::chrono::milliseconds timeout, const Method& method,
+               Arguments&... arguments) {
+    c10d::Backend& engine = route(device, timeout);
+    if (C10_LIKELY(!batching_)) return std::invoke(method, engine, arguments...);
+    return pass_in_batch(engine,
+                         [&](c10d::Backend& each) { return std::invoke(method, each, arguments...); });
+  }
+  /// The same for a send or receive.
+  template <class Method, class... Numbers>
+  WorkPtr transfer(Tensors& tensors, Method method, Numbers... numbers) {
+    return pass(on(tensors), c10d::kUnsetTimeout, [&](c10d::Backend& engine) {
+      check_transfer(engine, on(tensors));
+      return (engine.*method)(tensors, numbers...);
+    });
+  }
+  static void check_transfer(const c10d::Backend& engine, at::Device device);
   WorkPtr pass_in_batch(c10d::Backend& engine, const std::function<WorkPtr(c10d::Backend&)>& method);
 
   c10::intrusive_ptr<c10d::Store> store_;

@@ -12,7 +12,6 @@
 #include <tuple>
 #include <vector>
 
-#include "backend/cuda/algorithms/algorithms.h"
 #include "backend/cuda/algorithms/copy_engine/copy_engine.h"
 #include "backend/cuda/algorithms/point_to_point/channel_launch.h"
 #include "backend/cuda/algorithms/push/push_algorithms.h"

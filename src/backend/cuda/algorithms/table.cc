@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The algorithms of GPUs, and when each is chosen. A new algorithm needs its folder, which CMake finds, its
-// declaration in algorithms.h, and here its entry in kAlgorithms and its rows.
+// The algorithms of GPUs, and when each is chosen. A new algorithm needs its folder, which CMake finds, and here its entry
+// in kAlgorithms and its rows.
 #include <algorithm>
 #include <array>
 
-#include "backend/cuda/algorithms/algorithms.h"
+#include "backend/cuda/algorithms/copy_engine/copy_engine.h"
+#include "backend/cuda/algorithms/point_to_point/channel_launch.h"
+#include "backend/cuda/algorithms/push/push_algorithms.h"
+#include "backend/cuda/algorithms/reduce_from_peers/reduce_from_peers.h"
+#include "backend/cuda/algorithms/scatter_all_gather/scatter_all_gather.h"
+#include "backend/cuda/algorithms/streaming/streaming.h"
 
 namespace onehop::cuda {
 namespace {

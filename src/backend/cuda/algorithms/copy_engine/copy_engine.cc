@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <array>
 
-#include "backend/cuda/algorithms/algorithms.h"
+#include "backend/cuda/algorithms/push/push_algorithms.h"
+#include "backend/cuda/algorithms/streaming/streaming.h"
 
 namespace onehop::cuda {
 namespace {

@@ -11,6 +11,10 @@
 
 namespace onehop::cuda {
 
+struct DeviceAlgorithm;
+extern const DeviceAlgorithm kCopyEngine;
+extern const DeviceAlgorithm kCopyEngineTwoShot;
+
 /// What a barrier needs of a rank's scratch memory.
 struct BarrierWords {
   EpochCounter counter;

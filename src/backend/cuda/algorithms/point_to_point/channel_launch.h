@@ -10,6 +10,7 @@
 
 namespace onehop::cuda {
 
+extern const DeviceAlgorithm kPointToPoint;
 extern const ScratchRegion kChannelScratch;
 
 /// The longest message that travels by packed LL. With more ranks the limit holds for the sum of what a rank

@@ -3,7 +3,6 @@
 #include <array>
 #include <bit>
 
-#include "backend/cuda/algorithms/algorithms.h"
 #include "backend/cuda/algorithms/point_to_point/channel_launch.h"
 #include "backend/cuda/algorithms/point_to_point/factors.h"
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 
-#include "backend/cuda/algorithms/algorithms.h"
 #include "backend/cuda/algorithms/point_to_point/channel_launch.h"
 #include "backend/cuda/algorithms/push/push_algorithms.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What others use of the push algorithms: their Lamport buffers, and all-reduces that share a launch.
+// The push algorithms, and what others use of them: their Lamport buffers, and all-reduces that share a launch.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +9,12 @@
 #include "backend/cuda/algorithms/push/push.h"
 
 namespace onehop::cuda {
+
+extern const DeviceAlgorithm kLLOneShot;
+extern const DeviceAlgorithm kLamportOneShot;
+extern const DeviceAlgorithm kLamportTwoShotByPeer;
+extern const DeviceAlgorithm kLamportTwoShot;
+extern const DeviceAlgorithm kAlone;
 
 /// Bytes of an LL packet.
 inline constexpr std::size_t kLLWidth = 8;

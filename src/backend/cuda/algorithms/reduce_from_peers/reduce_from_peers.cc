@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "backend/cuda/algorithms/reduce_from_peers/reduce_from_peers.h"
+
 #include <algorithm>
 #include <array>
 
-#include "backend/cuda/algorithms/algorithms.h"
 #include "backend/cuda/algorithms/point_to_point/channel_launch.h"
 
 namespace onehop::cuda {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "backend/cuda/algorithms/scatter_all_gather/scatter_all_gather.h"
+
 #include <array>
 
-#include "backend/cuda/algorithms/algorithms.h"
 #include "backend/cuda/algorithms/point_to_point/channel_launch.h"
 
 namespace onehop::cuda {

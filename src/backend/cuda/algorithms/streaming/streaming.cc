@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 
-#include "backend/cuda/algorithms/algorithms.h"
+#include "backend/cuda/algorithm.h"
 #include "backend/cuda/algorithms/push/push_algorithms.h"
 
 namespace onehop::cuda {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The streaming algorithms: kernel parameters and scratch memory. Plain data, for both compilers.
+// The streaming algorithms, their kernel parameters and scratch memory. For both compilers.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +11,10 @@
 #include "call/scale.h"
 
 namespace onehop::cuda {
+
+struct DeviceAlgorithm;
+extern const DeviceAlgorithm kStreamingOneShot;
+extern const DeviceAlgorithm kStreamingTwoShot;
 
 /// Bytes of a packet.
 inline constexpr unsigned kStreamWidth = 16;

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "backend/cuda/algorithm.h"
+
+namespace onehop::cuda {
+
+extern const DeviceAlgorithm kScatterAllGather;
+
+}  // namespace onehop::cuda

@@ -176,6 +176,8 @@ TEST(Streaming, UsesTheShapesThatWereMeasured) {
     EXPECT_EQ(shape.block, expected.block) << each.describe();
     EXPECT_EQ(p.movers, expected.movers) << each.describe();
     EXPECT_EQ(p.depth, expected.depth) << each.describe();
+    EXPECT_FALSE(p.early) << each.describe();
+    EXPECT_EQ(p.soon, expected.bytes <= 16 * kMiB) << each.describe();
   }
 }
 

@@ -23,8 +23,14 @@ namespace onehop::cuda {
 // Residency. All blocks of a call wait for the peers' blocks, so all must be resident at once. The same holds
 // for the kernels of another group that uses the same GPUs at the same time, since the GPUs may start them in
 // different orders. A kernel that waits therefore takes at most half of what the multiprocessors hold
-// (max_threads; with smaller blocks, no more threads). A kernel that takes more than a quarter does not let
-// the next kernel of its stream start beside it.
+// (max_threads; with smaller blocks, no more threads).
+//
+// The next kernel of the stream may start beside it (let_next_start), and waits then for its end. A kernel that takes at
+// most a quarter allows that at once: both take half. A kernel that takes more allows it once each of its blocks has
+// received something in this call from all ranks that the block waits for. Their kernels run, then, and have room for
+// all their blocks. So the call ends whatever the GPUs start next, and if the two kernels take everything, others wait
+// for that end and for nothing else. Long calls do not allow it: they leave half of the device to others while they run.
+// Nor do large kernels of point-to-point channels (bench/results/gpu-kernels.md).
 
 // Failed calls. A thread whose wait fails fills what it has not written of its output with NaN, if the parameters
 // say `poison`: floating-point output must not look right when it is not. Every later kernel of the rank does the
@@ -41,12 +47,11 @@ __device__ __forceinline__ void wait_for_previous() {
 #endif
 }
 
-/// Called after wait_for_previous(). If `early`, the next kernel of the stream may be launched from now on;
-/// otherwise it is launched when this one has ended. Not earlier, or a queue of waiting kernels would fill
-/// the device.
-__device__ __forceinline__ void let_next_start(bool early) {
+/// Called after wait_for_previous(), or a queue of waiting kernels would fill the device. If `now`, this block no longer
+/// keeps the next kernel of the stream from starting; one thread's call is enough. A block that ends does not either.
+__device__ __forceinline__ void let_next_start(bool now) {
 #if __CUDA_ARCH__ >= 900
-  if (early) asm volatile("griddepcontrol.launch_dependents;");
+  if (now) asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
 

@@ -90,7 +90,7 @@ struct ChannelParams {
 
   int rank = 0;
   int size = 0;
-  bool early = false;  ///< the next kernel may be launched as soon as this one runs (sync/call.cuh)
+  bool early = false;  ///< the next kernel may start as soon as this one runs (sync/call.cuh)
   /// Rows of the grid: first `senders` rows that send, then `receivers` rows that receive. Each of these
   /// counts is 0 or the number of entries of `pairs`. `parts` rows for the data that stays on this rank
   /// follow; any further rows are idle.

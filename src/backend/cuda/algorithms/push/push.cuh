@@ -393,9 +393,11 @@ class Push {
   /// Waits for a packet from every peer.
   __device__ __forceinline__ bool take(const Slot& slot, std::byte* const (&inbox)[kRanks],
                                        Wire (&wires)[kRanks]) const {
-    return take_from_all(
+    const bool came = take_from_all(
         p_.guard, p_.phase, slot, wires, [&](int r) { return r < ranks() && r != rank_; },
         [&](int r) { return inbox[r]; });
+    let_next_start(came);
+    return came;
   }
   __device__ __forceinline__ void taken(std::byte* const (&inbox)[kRanks]) const {
 #pragma unroll

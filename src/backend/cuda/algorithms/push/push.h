@@ -28,7 +28,7 @@ struct PushParams {
   int rank = 0;
   int size = 0;
   bool aligned = false;       ///< in and out are aligned to 16 bytes
-  bool early = false;         ///< the next kernel may be launched as soon as this one runs (sync/call.cuh)
+  bool early = false;         ///< the next kernel may start as soon as this one runs (sync/call.cuh)
   bool by_peer = false;       ///< two-shot: send to one peer after the other
   bool poison = false;        ///< fill the output with NaN if the call fails (sync/call.cuh)
   std::uint32_t packets = 0;  ///< packets, each moved by one thread at a time; two-shot: of one piece

@@ -128,6 +128,7 @@ class StreamingOneShot : public Stream<2, kOneShotLag> {
         [&] { return 2u >> p_.rank; });
     if (!came) return false;
     if (left <= 0) return true;
+    let_next_start(p_.soon);
     if constexpr (Slot::kEscapes) {
       if (Slot::has_escape(wire)) {
         const unsigned byte = Base::take_escapes(p_, p_.inbox, inbox, 1 - p_.rank);

@@ -12,6 +12,8 @@ namespace {
 
 constexpr std::size_t kWarp = 32;
 constexpr std::size_t kCreditThreads = kCreditWarps * kWarp;
+/// The longest message beside which the next kernel may start (sync/call.cuh). There it is worth 2%.
+constexpr std::size_t kSoonBytes = 16 << 20;
 
 constexpr ReductionKernel kOneShotKernel{"streaming_one_shot", TypeClass::any, 2};
 constexpr ReductionKernel kTwoShotKernel{"streaming_two_shot"};
@@ -130,6 +132,7 @@ void run(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& lim
     params.packets = static_cast<std::uint32_t>(packets);
     params.whole = params.aligned ? static_cast<std::uint32_t>(params.bytes / kStreamWidth) : 0;
     params.early = plan.threads <= most_threads / 2;
+    params.soon = params.bytes <= kSoonBytes;
     params.movers = static_cast<std::uint32_t>(plan.movers);
     params.depth = static_cast<std::uint32_t>(plan.depth);
     params.slice = static_cast<std::uint32_t>(plan.slice);

@@ -15,6 +15,7 @@
 #include "backend/cuda/algorithms/copy_engine/copy_engine.h"
 #include "backend/cuda/algorithms/point_to_point/channel_launch.h"
 #include "backend/cuda/algorithms/push/push_algorithms.h"
+#include "backend/cuda/algorithms/streaming/streaming.h"
 #include "backend/cuda/communicator.h"
 #include "ptx/checked_calls.h"
 

@@ -95,10 +95,10 @@ class Stream {
   }
 
   /// Called by all threads of every block once they have used the epoch: the last block advances it.
-  /// As settle() of sync/call.cuh, but movers and the other warps call it in different lines. __syncthreads() is for
-  /// all threads of a block in one line; a barrier of a number of threads (PTX ISA, barrier) is not.
+  /// As settle() of sync/call.cuh, but movers and the other warps call it in different lines. __syncthreads() is
+  /// barrier.cta.sync.aligned, for which all threads of a block have to execute the same instruction (PTX ISA, barrier).
   __device__ __forceinline__ void settle(std::uint64_t epoch) const {
-    asm volatile("bar.sync 1, %0;" ::"r"(blockDim.x) : "memory");
+    asm volatile("barrier.cta.sync 0;" ::: "memory");
     device::advance_epoch(*p_.counter, epoch);
   }
 

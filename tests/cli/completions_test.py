@@ -48,6 +48,7 @@ LINES = [
     ("onehop topo --svg re", "onehop topo --svg report.svg"),
     ("onehop launch --log-dir fo", "onehop launch --log-dir folder/"),
     ("onehop launch -n 2 -- ./rep", "onehop launch -n 2 -- ./report."),
+    ("onehop launch -n 2 ./rep", "onehop launch -n 2 ./report."),
     ("onehop launch -n 2 --bind=nu", "onehop launch -n 2 --bind=numa"),
     ("onehop launch -n re", "onehop launch -n re"),
 ]

@@ -155,6 +155,8 @@ def bash_command(command):
             names = [name for option in options if bash_values(option, index) == values for name in option["names"]]
             yield f"        {'|'.join(names)}) {values} ;;\n"
         yield "      esac\n"
+    if any(not choices(option) and not ending(option) for option in positionals(command)):  # a program
+        yield "      compopt -o default 2> /dev/null || :\n"
     yield "      ;;\n"
 
 

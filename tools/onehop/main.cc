@@ -57,7 +57,7 @@ void say(std::string message) {
   fmt::print(stderr, "onehop: {}\n", message);
 }
 
-/// "; did you mean '--sizes'?", or nothing.
+/// ": did you mean '--sizes'?", or nothing.
 std::string suggestion(std::string_view typed, const std::vector<std::string>& words) {
   const std::vector<std::string_view> views(words.begin(), words.end());
   const auto meant = nearest(typed, views);

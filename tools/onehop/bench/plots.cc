@@ -209,7 +209,6 @@ std::string draw_band(const Series& series, const Scale& x, const Scale& y) {
   return element("path", {{"class", "band"}, {"d", there + back + "Z"}});
 }
 
-/// Names at the ends of the curves, moved apart where the ends are close.
 /// The margin to the right of the curves.
 double right_of(const std::vector<Series>& all) {
   if (all.size() < 2) return kRight;
@@ -219,6 +218,7 @@ double right_of(const std::vector<Series>& all) {
   return width;
 }
 
+/// Names at the ends of the curves, moved apart where the ends are close.
 std::string draw_names(const std::vector<Series>& all, const Scale& y) {
   if (all.size() < 2) return {};
   struct Name {

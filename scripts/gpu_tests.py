@@ -372,6 +372,10 @@ def run(options):
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="onehop-") as runtime:
         environment = os.environ | {"ONEHOP_RUNTIME_DIR": runtime, "ONEHOP_LOG": os.environ.get("ONEHOP_LOG", "warn")}
+        if "ONEHOP_TEST_GPUS" in environment:
+            # Ranks that are threads of one process share the queues of their GPU. By default there are 8, and the work of
+            # one rank then waits behind that of another one, which may be waiting for it.
+            environment.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
         runner = Runner(options, folder, environment)
         for program in programs:
             if "name" not in program:

@@ -324,12 +324,13 @@ void start_ll_at(SimulatedGpus& gpus, std::uint64_t epoch, std::uint64_t left_ov
   for (int r = 0; r < gpus.shape().ranks; ++r) {
     const cuda::Launcher& launcher = gpus.launcher(r);
     const cuda::ScratchRegion& push = *cuda::kLLOneShot.scratch[0];
-    launcher.head<EpochCounter>(push, r)->epoch = epoch;
+    launcher.head<EpochCounter>(push, r)->shares = epoch * EpochCounter::kPerKernel;
     fill_flags(launcher.scratch(push, r) + cuda::kScratchAlignment, ranks * 2 * cuda::kLLSlotBytes,
                left_over);
     auto& channels = *launcher.head<cuda::ChannelCounts>(cuda::kChannelScratch, r);
-    for (auto* const counts : {channels.sent, channels.received, channels.taken})
-      std::fill_n(counts, kMaxDevices, epoch);
+    for (auto* const counters : {channels.sent, channels.received})
+      std::fill_n(counters, kMaxDevices, cuda::MessageCounter{{epoch * EpochCounter::kPerKernel}});
+    std::fill_n(channels.taken, kMaxDevices, epoch);
     fill_flags(launcher.scratch(cuda::kChannelScratch, r) + cuda::align_scratch(sizeof(cuda::ChannelCounts)),
                (ranks - 1) * 2 * cuda::kMaxLLBytes, left_over);
   }

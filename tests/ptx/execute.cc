@@ -538,6 +538,15 @@ void Simulation::execute(Thread& t, unsigned quantum) {
         set(old);
         break;
       }
+      case Op::red_add64: {
+        const std::uintptr_t at = get(i.a) + static_cast<std::uint64_t>(static_cast<std::int64_t>(i.offset));
+        checked(at, 8, 8, true);
+        *reinterpret_cast<std::uint64_t*>(at) += get(i.b);
+        last_progress_ = steps_;
+        loops = 0;
+        ++pc;
+        break;
+      }
       case Op::bar:
         t.pc = pc;
         return arrive(t, u32(get(i.a)), u32(get(i.b)), true, -1);

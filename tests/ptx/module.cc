@@ -538,6 +538,11 @@ class Decoder {
                    .a = *at.base,
                    .b = arg(2)});
     }
+    if (root == "red") {
+      const Address at = address(args_.at(0));
+      if (!has("add") || type_ != "u64" || !at.base) fail(statement_);
+      return emit({.op = Op::red_add64, .width = 8, .offset = at.offset, .a = *at.base, .b = arg(1)});
+    }
     decode_arithmetic();
   }
 

@@ -26,7 +26,7 @@ enum class Op : std::uint8_t {
   tid_x, ntid_x, ctaid_x, ctaid_y, nctaid_x, laneid, globaltimer,
   branch, branch_if, branch_unless, call, ret, exit,
   load, store, load_param, load_frame, store_frame, param_address, load_shared, store_shared,
-  atom_add32, atom_exch32,
+  atom_add32, atom_exch32, red_add64,
   bar, bar_red_and, bar_warp, shfl_idx, vote_all, vote_any, depend_wait, depend_launch,
 };
 // clang-format on

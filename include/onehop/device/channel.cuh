@@ -126,9 +126,9 @@ class ChannelUse {
     return true;
   }
 
-  /// Called once by all threads of every block (one-dimensional, in a one-dimensional grid). The last block
-  /// counts the use for the next kernel. `words` is an upper bound on the words (4 bytes each) that this
-  /// kernel puts in a slot. Preferably called before waiting.
+  /// Called once by all threads of every block (one-dimensional, in a one-dimensional grid of at most 65536 blocks).
+  /// Counts the use for the next kernel. `words` is an upper bound on the words (4 bytes each) that this kernel puts
+  /// in a slot. Preferably called before waiting.
   __device__ __forceinline__ void advance(std::uint32_t words) const {
     if (SlotOf<4>::kScrubs && scrub_due(use_))
       scrub_behind(slots_, side_, static_cast<std::uint32_t>(use_), words);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Epochs: the kernels that use the same memory are numbered. All ranks launch the same kernels in the same
-// order and so have the same count. Every thread of a kernel reads the count; the last block advances it for
-// the next kernel, so no further kernel is needed for that.
+// order and so have the same count. Every thread of a kernel reads the count, and every block adds its share of
+// one kernel to it. A count rounded down to whole kernels is that of the kernels before, until the last block has
+// added its share. So no further kernel is needed to count, and no block waits to learn whether it is the last.
 //
 // Kernels that share a counter execute one after the other on each rank.
 #pragma once
@@ -10,38 +11,34 @@
 
 namespace onehop::device {
 
-/// Reads a count that only kernels of this rank advance, one after the other.
-/// relaxed.gpu: pairs with the plain store of the previous kernel, which has ended.
-__device__ __forceinline__ std::uint64_t read_count(const std::uint64_t* count) {
-  std::uint64_t value;
-  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(count) : "memory");
-  return value;
-}
-
 /// The epoch of this kernel, at least 1. Every thread reads it, as early as possible.
+/// relaxed.gpu: pairs with the additions in advance_epoch() of earlier kernels, which have ended, and of this kernel.
 __device__ __forceinline__ std::uint64_t read_epoch(const EpochCounter& counter) {
-  return read_count(&counter.epoch) + 1;
+  std::uint64_t shares;
+  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(shares) : "l"(&counter.shares) : "memory");
+  return shares / EpochCounter::kPerKernel + 1;
 }
 
-/// Called by one thread of every block of a grid (one-dimensional) or of one of its rows. Returns whether its
-/// block is the last, and then resets the count. The relaxed atomicAdd pairs with those of the other blocks;
-/// it orders nothing. The plain store pairs with the atomicAdds of the next kernel; this kernel ends between
-/// them.
-__device__ __forceinline__ bool last_to_arrive(std::uint32_t& arrivals) {
-  if (gridDim.x == 1) return true;
-  if (atomicAdd(&arrivals, 1u) != gridDim.x - 1) return false;
-  arrivals = 0;
-  return true;
+/// Called by one thread of every block of a grid (one-dimensional) or of one of its rows, when all threads of the block
+/// have read the epoch.
+__device__ __forceinline__ void add_share(EpochCounter& counter, std::uint64_t epoch) {
+  if (gridDim.x == 1) {
+    // Plain: pairs with the load in read_epoch() of the next kernel; this kernel ends between them. Small calls take
+    // 0.04 us less than with an addition (H200).
+    counter.shares = epoch * EpochCounter::kPerKernel;
+    return;
+  }
+  const std::uint32_t share = blockIdx.x == 0 ? EpochCounter::kPerKernel - (gridDim.x - 1) : 1;
+  // relaxed.gpu: pairs with the load in read_epoch(); orders nothing.
+  asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(&counter.shares), "l"(std::uint64_t{share})
+               : "memory");
 }
 
-/// Called once by all threads of every block (one-dimensional, in a one-dimensional grid), with the epoch
-/// that they have read, after a barrier of the block. A barrier does not wait for loads whose values nothing
-/// has used yet. So each thread must have used the epoch before the barrier, or pass it to the barrier
-/// (__syncthreads_or).
+/// Called once by all threads of every block (one-dimensional), with the epoch that they have read, after a
+/// barrier of the block. A barrier does not wait for loads whose values nothing has used yet. So each thread
+/// must have used the epoch before the barrier, or pass it to the barrier (__syncthreads_or).
 __device__ __forceinline__ void advance_epoch(EpochCounter& counter, std::uint64_t epoch) {
-  if (threadIdx.x != blockDim.x - 1 || !last_to_arrive(counter.arrivals)) return;
-  // Plain: pairs with the load in read_epoch() of the next kernel; this kernel ends between them.
-  counter.epoch = epoch;
+  if (threadIdx.x == blockDim.x - 1) add_share(counter, epoch);
 }
 
 }  // namespace onehop::device

@@ -9,8 +9,12 @@ namespace onehop {
 /// Counts the kernels that have used a piece of memory. It lies in device memory, so that graph replays
 /// continue the count. Every rank has its own; peers do not access it. Zeroed memory is a new counter.
 struct EpochCounter {
-  std::uint64_t epoch;     ///< of the last kernel that started; grows by one per kernel
-  std::uint32_t arrivals;  ///< blocks of the running kernel that have read the epoch
+  /// What the blocks of a kernel add together. A grid has no more blocks, since all blocks of a kernel that waits for
+  /// other ranks must be resident at once.
+  static constexpr std::uint32_t kPerKernel = 1 << 16;
+
+  /// kPerKernel for each kernel that has ended, and what blocks of the running kernel have added so far.
+  std::uint64_t shares;
 };
 
 }  // namespace onehop

@@ -114,9 +114,8 @@ TEST(Channel, MemoryOfAllPairsLiesApartWithinTheRegion) {
         own.add(pair.from.chunks_ready, rings * sizeof(std::uint64_t));
         peer.add(pair.from.taken, sizeof(std::uint64_t));
         peer.add(pair.from.chunks_taken, rings * sizeof(std::uint64_t));
-        own.add(pair.arrivals, sizeof(std::uint32_t));
         for (const ChannelEnd* const end : {&pair.to, &pair.from}) {
-          own.add(end->messages, sizeof(std::uint64_t));
+          own.add(end->messages, sizeof(EpochCounter));
           own.add(end->chunks, rings * sizeof(std::uint64_t));
         }
       }

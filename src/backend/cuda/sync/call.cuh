@@ -55,7 +55,7 @@ __device__ __forceinline__ void let_next_start(bool now) {
 #endif
 }
 
-/// Called by all threads of every block once they have used the epoch: the last block advances it.
+/// Called by all threads of every block once they have used the epoch: counts this call for the next one.
 __device__ __forceinline__ void settle(EpochCounter& counter, std::uint64_t epoch) {
   __syncthreads();
   device::advance_epoch(counter, epoch);

@@ -37,11 +37,11 @@ class MessageChannel {
     }
     std::uint64_t taken = 0;
     if (sends_) {
-      sent_ = device::read_count(pair_.to.messages) + 1;
+      sent_ = device::read_epoch(*pair_.to.messages);
       taken = device::load_relaxed(pair_.to.taken);
     }
     if (receives_) {
-      received_ = device::read_count(pair_.from.messages) + 1;
+      received_ = device::read_epoch(*pair_.from.messages);
       failed_ = device::has_failed(p_.guard);
     }
     // Relaxed: pairs with the loads of `taken` here, on the peer. The slots it frees were read and cleared by
@@ -70,13 +70,14 @@ class MessageChannel {
     }
   }
 
-  /// Called by all threads once they have read the numbers: the last block of the row advances them.
+  /// Called by all threads once they have read the numbers.
   __device__ __forceinline__ void settle() const {
     __syncthreads();
-    if (threadIdx.x != blockDim.x - 1 || !device::last_to_arrive(*pair_.arrivals)) return;
-    // Plain: pair with the loads in send() of the next kernel; this kernel ends between them.
-    if (sends_) *pair_.to.messages = sent_;
-    if (receives_) *pair_.from.messages = received_;
+    // The last thread counts what the row sends, the one before what it receives.
+    const unsigned thread = blockDim.x - 1 - threadIdx.x;
+    const bool to = thread == 0;
+    if (thread > 1 || !(to ? sends_ : receives_)) return;
+    device::add_share(*(to ? pair_.to : pair_.from).messages, to ? sent_ : received_);
   }
 
  private:

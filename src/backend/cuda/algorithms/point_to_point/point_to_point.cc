@@ -90,7 +90,6 @@ ChannelLaunch::ChannelLaunch(Launcher& launcher, DeviceFault::Phase phase) : lau
     ChannelParams::Pair& pair = params.pairs[entry(r)];
     pair.to = end_of(launcher.rank(), r);
     pair.from = end_of(r, launcher.rank());
-    pair.arrivals = &launcher.head<ChannelCounts>(kChannelScratch, launcher.rank())->arrivals[entry(r)];
   }
 }
 

@@ -32,13 +32,17 @@ inline constexpr std::size_t kPackedSlotBytes = std::size_t{32} * 8 * 8;
 }
 static_assert(rings_per_peer(2) <= kMaxRings && 7 * rings_per_peer(8) <= kMaxRings);
 
+/// Counts the messages of a pair of ranks that travel whole; an epoch is a message's number. In a line of its own (128
+/// bytes): all warps of a row read the count while blocks add to it. With both counts of a pair in one line, all-gathers
+/// of 1 and 2 MB between 2 ranks that shared an H200 took 0.3 and 0.5 us more.
+struct alignas(128) MessageCounter : EpochCounter {};
+
 /// A rank's counts, at the start of its scratch memory. The peer s ranks to the right has entry s - 1, or the
 /// rings from (s - 1) * rings_per_peer() on.
 struct ChannelCounts {
   // Owned by the rank: what it has sent and taken in all earlier launches.
-  std::uint64_t sent[kMaxDevices];  ///< messages by LL packets
-  std::uint64_t received[kMaxDevices];
-  std::uint32_t arrivals[kMaxDevices];  ///< blocks of the running launch that have read these
+  MessageCounter sent[kMaxDevices];
+  MessageCounter received[kMaxDevices];
   std::uint64_t chunks_sent[kMaxRings];
   std::uint64_t chunks_received[kMaxRings];
   // Raised by peers; these numbers only grow.
@@ -77,15 +81,14 @@ struct ChannelEnd {
   std::uint64_t* taken = nullptr;
   std::uint64_t* chunks_taken = nullptr;
   // On this rank.
-  std::uint64_t* messages = nullptr;  ///< ChannelCounts::sent or received
-  std::uint64_t* chunks = nullptr;    ///< ChannelCounts::chunks_sent or chunks_received, by ring
+  EpochCounter* messages = nullptr;  ///< ChannelCounts::sent or received
+  std::uint64_t* chunks = nullptr;   ///< ChannelCounts::chunks_sent or chunks_received, by ring
 };
 
 struct ChannelParams {
   struct Pair {
     ChannelEnd to;
     ChannelEnd from;
-    std::uint32_t* arrivals = nullptr;
   };
 
   int rank = 0;

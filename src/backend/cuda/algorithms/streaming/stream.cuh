@@ -94,7 +94,7 @@ class Stream {
     }
   }
 
-  /// Called by all threads of every block once they have used the epoch: the last block advances it.
+  /// Called by all threads of every block once they have used the epoch: counts this call for the next one.
   /// As settle() of sync/call.cuh, but movers and the other warps call it in different lines. __syncthreads() is
   /// barrier.cta.sync.aligned, for which all threads of a block have to execute the same instruction (PTX ISA, barrier).
   __device__ __forceinline__ void settle(std::uint64_t epoch) const {

@@ -263,17 +263,19 @@ Result comm_init_all(Comm* comms, int size, const int* devices) noexcept {
     return note_for_group(result);
   return note_for_group(guarded("ncclCommInitAll", [&] {
     const std::shared_ptr<Store> store = memory_store();
+    const auto ranks = std::make_shared<std::vector<std::shared_ptr<Communicator>>>();
+    const auto given_up = [ranks] {
+      return std::ranges::any_of(*ranks, [](const auto& each) { return each->aborted(); });
+    };
     std::vector<SetUp> jobs;
     for (int rank = 0; rank < size; ++rank) {
       const DeviceId device = device_of(devices != nullptr ? devices[rank] : rank);
       auto communicator = std::make_shared<Communicator>(rank, size, device, std::max(device.value, 0));
+      ranks->push_back(communicator);
       add_joining(comms[rank], communicator);
-      jobs.push_back({.run =
-                          [=] {
-                            join_beside(comms[rank], communicator, store, "ncclCommInitAll",
-                                        [] { return false; });
-                          },
-                      .undo = [=, handle = comms[rank]] { (void)remove_joining(handle, *communicator); }});
+      jobs.push_back(
+          {.run = [=] { join_beside(comms[rank], communicator, store, "ncclCommInitAll", given_up); },
+           .undo = [=, handle = comms[rank]] { (void)remove_joining(handle, *communicator); }});
     }
     set_up_or_queue(std::move(jobs));
     return Result::success;

@@ -218,6 +218,20 @@ TEST_F(NcclAcceleration, ACommunicatorThatIsRevokedBeforeItJoinsIsNotCarried) {
   for (Comm each : comms) expect_ok(api.destroy(each));
 }
 
+TEST_F(NcclAcceleration, RevokingARankOfInitAllBeforeItJoinsEndsTheWaitOfTheOthers) {
+  const Api api;
+  std::array<Comm, kTwoRanks> comms{};
+  expect_ok(api.group_start());
+  expect_ok(api.init_all(comms.data(), kTwoRanks, nullptr));
+  expect_ok(api.revoke(comms[1], 0));
+  const auto begin = std::chrono::steady_clock::now();
+  expect_ok(api.group_end());
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds{30});  // their limit is a minute
+  for (Comm each : comms) EXPECT_EQ(sum_of_ones(api, each), 1);
+  EXPECT_EQ(forwarded(), kTwoRanks);
+  for (Comm each : comms) expect_ok(api.destroy(each));
+}
+
 TEST_F(NcclAcceleration, RanksLeaveNoKeysInTheStore) {
   const Config nonblocking{sizeof(Config), 0, 0, 0};
   const Api api;

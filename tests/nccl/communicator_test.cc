@@ -372,6 +372,19 @@ TEST_F(NcclCommunicator, AnAbortEndsTheSetUpAlsoOfRanksThatWaitForOthers) {
   }
 }
 
+TEST_F(NcclCommunicator, AnAbortEndsTheSetUpAlsoOfTheOtherRanksOfItsThread) {
+  ::setenv("ONEHOP_NCCL_TIMEOUT", "1800", 1);
+  const Api api;
+  for (const std::size_t aborted : {0, 2}) {
+    std::array<Comm, 3> comms{};
+    expect_success(api.group_start());
+    expect_success(api.init_all(comms.data(), 3, nullptr));
+    expect_success(api.revoke(comms[aborted], 0));
+    EXPECT_EQ(api.group_end(), Result::remote_error);
+    EXPECT_THAT(comms, Each(nullptr));
+  }
+}
+
 /// Runs `body` on processes, each with a rank of one communicator.
 std::vector<testing::Exit> on_processes(int size,
                                         const std::function<void(const Api&, Comm, int rank, Store&)>& body) {

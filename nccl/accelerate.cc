@@ -296,7 +296,8 @@ Result comm_abort(Comm comm) noexcept {
 
 Result comm_revoke(Comm comm, int flags) noexcept {
   static const bool exists = library().function("ncclCommRevoke") != nullptr;
-  if (exists) stop_carrying(comm, "ncclCommRevoke");
+  // NCCL refuses other flags, and then the communicator goes on.
+  if (exists && flags == kRevokeDefault) stop_carrying(comm, "ncclCommRevoke");
   return forward<"ncclCommRevoke">(comm, flags);
 }
 
@@ -362,8 +363,8 @@ Result group_simulate_end(void* info) noexcept {
   // Where NCCL lacks it, the group stays open in both.
   static const bool exists = library().function("ncclGroupSimulateEnd") != nullptr;
   const Result result = forward<"ncclGroupSimulateEnd">(info);
-  if (exists) group_drop();
-  return result;
+  const Result own = exists ? group_drop() : Result::success;
+  return result == Result::success ? own : result;
 }
 
 }  // namespace onehop::nccl::accelerate

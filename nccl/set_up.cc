@@ -167,8 +167,9 @@ Result comm_abort(Comm comm) noexcept {
   });
 }
 
-Result comm_revoke(Comm comm, int /*flags*/) noexcept {
+Result comm_revoke(Comm comm, int flags) noexcept {
   return guarded("ncclCommRevoke", [&] {
+    require(flags == kRevokeDefault, "revokeFlags {} is not NCCL_REVOKE_DEFAULT ({})", flags, kRevokeDefault);
     find(comm)->abort("ncclCommRevoke");
     return Result::success;
   });

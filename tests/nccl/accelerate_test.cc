@@ -451,6 +451,14 @@ TEST_F(NcclAcceleration, AShrinkThatNcclRefusesLeavesTheCommunicatorAsItWas) {
   EXPECT_EQ(forwarded(), 0);
 }
 
+TEST_F(NcclAcceleration, ARevokeThatNcclRefusesLeavesTheCommunicatorAsItWas) {
+  on_two_threads({}, [](const Api& api, Comm comm, int) {
+    EXPECT_EQ(api.revoke(comm, 1), Result::invalid_argument);
+    EXPECT_EQ(sum_of_ones(api, comm), kTwoRanks);
+  });
+  EXPECT_EQ(forwarded(), 0);
+}
+
 TEST_F(NcclAcceleration, AShrinkThatFailedOnOneRankDoesNotPreventTheNext) {
   const Api api;
   std::array<Comm, 3> comms{};
@@ -690,6 +698,20 @@ TEST_F(NcclAcceleration, ASimulatedEndMakesNoCallAndEndsTheGroup) {
   EXPECT_EQ(out, 0);
   expect_ok(api.all_reduce(&in, &out, 1, kInt, kAdd, comm[0], nullptr));
   EXPECT_EQ(out, 7) << "not queued";
+  expect_ok(api.destroy(comm[0]));
+}
+
+TEST_F(NcclAcceleration, ASimulatedEndReturnsTheErrorOfACarriedCall) {
+  const Api api;
+  std::array<Comm, 1> comm{};
+  expect_ok(api.init_all(comm.data(), 1, nullptr));
+  expect_ok(api.group_start());
+  expect_ok(api.group_start());
+  EXPECT_EQ(api.broadcast(nullptr, nullptr, SIZE_MAX, kInt, 0, comm[0], nullptr), Result::invalid_argument);
+  expect_ok(function<Result(void*)>("ncclGroupSimulateEnd")(nullptr));  // of the inner group
+  EXPECT_EQ(function<Result(void*)>("ncclGroupSimulateEnd")(nullptr), Result::invalid_argument);
+  expect_ok(api.group_start());
+  expect_ok(function<Result(void*)>("ncclGroupSimulateEnd")(nullptr));
   expect_ok(api.destroy(comm[0]));
 }
 

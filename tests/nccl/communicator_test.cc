@@ -298,6 +298,11 @@ TEST_F(NcclCommunicator, WrongArgumentsAreNamed) {
   EXPECT_EQ(api.init_rank(&comm, 1, id, 0), Result::internal_error);
   EXPECT_THAT(last_error(), HasSubstr("ncclGetUniqueId of libonehop_nccl did not make it"));
   const std::vector<Comm> comms = all_ranks(api, 1);
+  EXPECT_EQ(api.revoke(comms[0], 1), Result::invalid_argument);
+  EXPECT_THAT(last_error(), HasSubstr("ncclCommRevoke: revokeFlags 1 is not NCCL_REVOKE_DEFAULT (0)"));
+  Result state = Result::internal_error;
+  expect_success(api.async_error(comms[0], &state));
+  EXPECT_EQ(state, Result::success) << "it goes on";
   expect_success(api.destroy(comms[0]));
   EXPECT_EQ(api.destroy(comms[0]), Result::invalid_argument) << "a second time";
   int count = 0;

@@ -102,13 +102,8 @@ std::optional<Candidate> arrive(const std::optional<Address>& address, int rank,
   }
 }
 
-/// From now on the communicator is carried.
-void carry(Comm handle, std::shared_ptr<Communicator> communicator) {
-  const std::string line = fmt::format("NCCL: rank {} of {}: the communicator is carried",
-                                       communicator->rank(), communicator->size());
-  keep_members(handle, communicator->shared_members());
-  add(handle, std::move(communicator));
-  inform(line);
+void inform_carried(int rank, int size) {
+  inform(fmt::format("NCCL: rank {} of {}: the communicator is carried", rank, size));
 }
 
 void inform_forwarded(int rank, int size, std::string_view why) {
@@ -120,7 +115,7 @@ void join_beside(Comm handle, const std::shared_ptr<Communicator>& communicator,
                  std::string name, const std::function<bool()>& given_up) {
   try {
     communicator->join(std::move(store), std::move(name), kJoinLimit, given_up);
-    if (remove_joining(handle, *communicator)) carry(handle, communicator);
+    if (add_joined(handle, communicator)) inform_carried(communicator->rank(), communicator->size());
   } catch (const std::exception& error) {
     (void)remove_joining(handle, *communicator);
     inform_forwarded(communicator->rank(), communicator->size(), error.what());
@@ -186,7 +181,13 @@ void split_beside(Communicator& parent, int color, int key, const Comm* part, bo
     return;
   }
   std::optional<Group> group = parent.group().split(color, key);
-  if (group) carry(*part, std::make_shared<Communicator>(parent, *std::move(group)));
+  if (!group) return;
+  auto communicator = std::make_shared<Communicator>(parent, *std::move(group));
+  const int rank = communicator->rank();
+  const int size = communicator->size();
+  keep_members(*part, communicator->shared_members());
+  add(*part, std::move(communicator));
+  inform_carried(rank, size);
 }
 
 /// Whatever fails here fails on all ranks, and NCCL's parts are there.

@@ -97,6 +97,9 @@ void add(Comm handle, std::shared_ptr<Communicator> communicator);
 /// Where there is one: the communicator joins, and will be carried unless remove_joining() takes it away before, which returns
 /// it.
 void add_joining(Comm handle, std::shared_ptr<Communicator> communicator);
+/// It has joined: from now on it carries the calls. Returns false if it was taken away. At no time is it in neither place,
+/// where another thread that aborts it would not find it.
+bool add_joined(Comm handle, std::shared_ptr<Communicator> communicator);
 std::shared_ptr<Communicator> remove_joining(Comm handle) noexcept;
 /// Returns whether it still was to be carried. NCCL may have given the handle to another one since.
 bool remove_joining(Comm handle, const Communicator& communicator) noexcept;

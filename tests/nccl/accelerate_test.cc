@@ -218,6 +218,26 @@ TEST_F(NcclAcceleration, ACommunicatorThatIsRevokedBeforeItJoinsIsNotCarried) {
   for (Comm each : comms) expect_ok(api.destroy(each));
 }
 
+TEST_F(NcclAcceleration, ACommunicatorThatIsRevokedAtAnyTimeIsNotCarriedAfterwards) {
+  const Api api;
+  for (int i = 0; i < 200; ++i) {
+    UniqueId id{};
+    expect_ok(api.get_unique_id(&id));
+    Comm comm = nullptr;
+    expect_ok(api.group_start());
+    expect_ok(api.init_rank(&comm, 1, id, 0));
+    std::thread revoking([&, handle = comm] {
+      std::this_thread::sleep_for(std::chrono::microseconds{5 * i});
+      expect_ok(api.revoke(handle, 0));
+    });
+    expect_ok(api.group_end());
+    revoking.join();
+    EXPECT_EQ(sum_of_ones(api, comm), 1);
+    ASSERT_EQ(forwarded(), i + 1);
+    expect_ok(api.destroy(comm));
+  }
+}
+
 TEST_F(NcclAcceleration, RevokingARankOfInitAllBeforeItJoinsEndsTheWaitOfTheOthers) {
   const Api api;
   std::array<Comm, kTwoRanks> comms{};

@@ -50,6 +50,11 @@ bool is_aborted(Store& store) noexcept {
   }
 }
 
+/// Its process started it before any rank had the address: if it cannot be reached, it has ended.
+std::shared_ptr<Store> open_store_within(Duration limit, const Address& address) {
+  return open_store(address, std::min(limit, kDefaultTimeout));
+}
+
 /// A rank that is aborted meanwhile tells the others in the store.
 void join_or_tell(Communicator& communicator, const std::shared_ptr<Store>& store, const std::string& name,
                   Duration limit) {
@@ -81,7 +86,7 @@ Result init_rank(std::string_view function, Comm* comm, int size, const UniqueId
     auto communicator = std::make_shared<Communicator>(rank, size, device, std::max(device.value, 0));
     *comm = add(communicator);
     set_up_or_queue({job(communicator, comm, [address, limit](Communicator& each) {
-      join_or_tell(each, open_store(address), address.name, limit);
+      join_or_tell(each, open_store_within(limit, address), address.name, limit);
     })});
     return Result::success;
   }));
@@ -205,7 +210,7 @@ Result comm_shrink(Comm comm, const int* excluded, int count, Comm* rest, const 
                                                        parent->cuda_device());
     *rest = add(communicator);
     set_up_or_queue({job(communicator, rest, [remaining, limit](Communicator& each) {
-      each.join(open_store(remaining.address), remaining.address.name, limit, never);
+      each.join(open_store_within(limit, remaining.address), remaining.address.name, limit, never);
     })});
     return Result::success;
   }));

@@ -390,6 +390,21 @@ TEST_F(NcclCommunicator, AnAbortEndsTheSetUpAlsoOfTheOtherRanksOfItsThread) {
   }
 }
 
+TEST_F(NcclCommunicator, ReachingTheStoreOfAProcessThatHasEndedTakesNoLongerThanTheTimeout) {
+  ::setenv("ONEHOP_NCCL_TIMEOUT", "2", 1);
+  const Api api;
+  UniqueId id{};
+  expect_success(api.get_unique_id(&id));
+  Address address = parse_unique_id({id.bytes, UniqueId::kBytes});
+  address.port = 1;  // nobody listens there
+  Comm comm = nullptr;
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(api.init_rank(&comm, 2, to_unique_id(address), 0), Result::remote_error);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds{10});
+  EXPECT_THAT(last_error(), HasSubstr("no server could be reached within 2000 ms"));
+  EXPECT_EQ(comm, nullptr);
+}
+
 /// Runs `body` on processes, each with a rank of one communicator.
 std::vector<testing::Exit> on_processes(int size,
                                         const std::function<void(const Api&, Comm, int rank, Store&)>& body) {

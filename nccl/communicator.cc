@@ -178,6 +178,11 @@ void Communicator::abort(std::string_view function) noexcept {
   if (formed_.load()) group_->abort(function);
 }
 
+void Communicator::revoke() noexcept {
+  revoked_.store(true);
+  abort("ncclCommRevoke");
+}
+
 void Communicator::leave() noexcept {
   if (formed_.load()) group_->leave();
 }

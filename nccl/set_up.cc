@@ -175,7 +175,7 @@ Result comm_abort(Comm comm) noexcept {
 Result comm_revoke(Comm comm, int flags) noexcept {
   return guarded("ncclCommRevoke", [&] {
     require(flags == kRevokeDefault, "revokeFlags {} is not NCCL_REVOKE_DEFAULT ({})", flags, kRevokeDefault);
-    find(comm)->abort("ncclCommRevoke");
+    find(comm)->revoke();
     return Result::success;
   });
 }
@@ -223,6 +223,7 @@ Result comm_get_async_error(Comm comm, Result* async_error) noexcept {
     *async_error = Result::in_progress;
     if (!communicator->joined()) return Result::success;
     *async_error = Result::success;
+    if (communicator->revoked()) return Result::success;
     try {
       communicator->group().check();
     } catch (const Error& error) {

@@ -325,6 +325,31 @@ TEST_F(NcclCommunicator, AbortEndsTheCallOfAnotherThread) {
   expect_success(api.abort(comms[1]));
 }
 
+// As NCCL has it: afterwards the state is a success again, and the ranks may shrink.
+TEST_F(NcclCommunicator, ARankThatHasRevokedReportsNoErrorAndShrinks) {
+  const Api api;
+  const std::vector<Comm> comms = all_ranks(api, 3);
+  const auto state_of = [&](Comm comm) {
+    Result state = Result::internal_error;
+    expect_success(api.async_error(comm, &state));
+    return state;
+  };
+  expect_success(api.revoke(comms[0], 0));
+  EXPECT_EQ(state_of(comms[0]), Result::success);
+  EXPECT_EQ(state_of(comms[1]), Result::remote_error);
+  expect_success(api.revoke(comms[1], 0));
+  EXPECT_EQ(state_of(comms[1]), Result::success);
+  int data = 1;
+  EXPECT_EQ(api.all_reduce(&data, &data, 1, kInt32, kSum, comms[0], nullptr), Result::remote_error);
+  const int excluded = 2;
+  std::array<Comm, 2> rest{};
+  expect_success(api.group_start());
+  for (const std::size_t i : {0, 1}) expect_success(api.shrink(comms[i], &excluded, 1, &rest[i], nullptr, 0));
+  expect_success(api.group_end());
+  for (Comm each : rest) expect_success(api.destroy(each));
+  for (Comm each : comms) expect_success(api.destroy(each));
+}
+
 TEST_F(NcclCommunicator, AnAbortDuringTheSetUpFailsIt) {
   const Api api;
   UniqueId id{};

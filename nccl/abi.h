@@ -64,6 +64,9 @@ struct CallConfig {
 /// NCCL_SHRINK_ABORT, a flag of ncclCommShrink.
 inline constexpr int kShrinkAbort = 1;
 
+/// NCCL_REVOKE_DEFAULT: ncclCommRevoke has no other flags.
+inline constexpr int kRevokeDefault = 0;
+
 /// NCCL_WIN_COLL_SYMMETRIC, a flag of ncclCommWindowRegister.
 inline constexpr int kCollSymmetric = 1;
 

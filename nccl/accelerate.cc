@@ -102,13 +102,8 @@ std::optional<Candidate> arrive(const std::optional<Address>& address, int rank,
   }
 }
 
-/// From now on the communicator is carried.
-void carry(Comm handle, std::shared_ptr<Communicator> communicator) {
-  const std::string line = fmt::format("NCCL: rank {} of {}: the communicator is carried",
-                                       communicator->rank(), communicator->size());
-  keep_members(handle, communicator->shared_members());
-  add(handle, std::move(communicator));
-  inform(line);
+void inform_carried(int rank, int size) {
+  inform(fmt::format("NCCL: rank {} of {}: the communicator is carried", rank, size));
 }
 
 void inform_forwarded(int rank, int size, std::string_view why) {
@@ -120,7 +115,7 @@ void join_beside(Comm handle, const std::shared_ptr<Communicator>& communicator,
                  std::string name, const std::function<bool()>& given_up) {
   try {
     communicator->join(std::move(store), std::move(name), kJoinLimit, given_up);
-    if (remove_joining(handle, *communicator)) carry(handle, communicator);
+    if (add_joined(handle, communicator)) inform_carried(communicator->rank(), communicator->size());
   } catch (const std::exception& error) {
     (void)remove_joining(handle, *communicator);
     inform_forwarded(communicator->rank(), communicator->size(), error.what());
@@ -186,7 +181,13 @@ void split_beside(Communicator& parent, int color, int key, const Comm* part, bo
     return;
   }
   std::optional<Group> group = parent.group().split(color, key);
-  if (group) carry(*part, std::make_shared<Communicator>(parent, *std::move(group)));
+  if (!group) return;
+  auto communicator = std::make_shared<Communicator>(parent, *std::move(group));
+  const int rank = communicator->rank();
+  const int size = communicator->size();
+  keep_members(*part, communicator->shared_members());
+  add(*part, std::move(communicator));
+  inform_carried(rank, size);
 }
 
 /// Whatever fails here fails on all ranks, and NCCL's parts are there.
@@ -263,17 +264,19 @@ Result comm_init_all(Comm* comms, int size, const int* devices) noexcept {
     return note_for_group(result);
   return note_for_group(guarded("ncclCommInitAll", [&] {
     const std::shared_ptr<Store> store = memory_store();
+    const auto ranks = std::make_shared<std::vector<std::shared_ptr<Communicator>>>();
+    const auto given_up = [ranks] {
+      return std::ranges::any_of(*ranks, [](const auto& each) { return each->aborted(); });
+    };
     std::vector<SetUp> jobs;
     for (int rank = 0; rank < size; ++rank) {
       const DeviceId device = device_of(devices != nullptr ? devices[rank] : rank);
       auto communicator = std::make_shared<Communicator>(rank, size, device, std::max(device.value, 0));
+      ranks->push_back(communicator);
       add_joining(comms[rank], communicator);
-      jobs.push_back({.run =
-                          [=] {
-                            join_beside(comms[rank], communicator, store, "ncclCommInitAll",
-                                        [] { return false; });
-                          },
-                      .undo = [=, handle = comms[rank]] { (void)remove_joining(handle, *communicator); }});
+      jobs.push_back(
+          {.run = [=] { join_beside(comms[rank], communicator, store, "ncclCommInitAll", given_up); },
+           .undo = [=, handle = comms[rank]] { (void)remove_joining(handle, *communicator); }});
     }
     set_up_or_queue(std::move(jobs));
     return Result::success;
@@ -294,7 +297,8 @@ Result comm_abort(Comm comm) noexcept {
 
 Result comm_revoke(Comm comm, int flags) noexcept {
   static const bool exists = library().function("ncclCommRevoke") != nullptr;
-  if (exists) stop_carrying(comm, "ncclCommRevoke");
+  // NCCL refuses other flags, and then the communicator goes on.
+  if (exists && flags == kRevokeDefault) stop_carrying(comm, "ncclCommRevoke");
   return forward<"ncclCommRevoke">(comm, flags);
 }
 
@@ -360,8 +364,8 @@ Result group_simulate_end(void* info) noexcept {
   // Where NCCL lacks it, the group stays open in both.
   static const bool exists = library().function("ncclGroupSimulateEnd") != nullptr;
   const Result result = forward<"ncclGroupSimulateEnd">(info);
-  if (exists) group_drop();
-  return result;
+  const Result own = exists ? group_drop() : Result::success;
+  return result == Result::success ? own : result;
 }
 
 }  // namespace onehop::nccl::accelerate

@@ -88,6 +88,18 @@ void leave_all() noexcept {
   table().changed.wait_for(lock, kExitLimit, [] { return table().leaving == 0; });
 }
 
+/// With the table's mutex. Leaves in `communicator` what was there before, which must end when the mutex is free.
+void exchange_entry(Comm handle, std::shared_ptr<Communicator>& communicator) {
+  // After CUDA's own handlers of the process's end, so that it runs before them.
+  static const bool leaves_at_exit = std::atexit([] { leave_all(); }) == 0;
+  (void)leaves_at_exit;
+  if (table().process != os::fork_generation()) {
+    table().process = os::fork_generation();
+    table().leaving = 0;  // those threads are the parent's
+  }
+  std::swap(table().entries[handle], communicator);
+}
+
 /// While it exists, waits of this thread end once ends() returns true.
 class Interruptible {
  public:
@@ -166,6 +178,11 @@ void Communicator::abort(std::string_view function) noexcept {
   if (formed_.load()) group_->abort(function);
 }
 
+void Communicator::revoke() noexcept {
+  revoked_.store(true);
+  abort("ncclCommRevoke");
+}
+
 void Communicator::leave() noexcept {
   if (formed_.load()) group_->leave();
 }
@@ -177,21 +194,24 @@ Comm add(std::shared_ptr<Communicator> communicator) {
 }
 
 void add(Comm handle, std::shared_ptr<Communicator> communicator) {
-  // After CUDA's own handlers of the process's end, so that it runs before them.
-  static const bool leaves_at_exit = std::atexit([] { leave_all(); }) == 0;
-  (void)leaves_at_exit;
   const std::lock_guard lock(table().mutex);
-  if (table().process != os::fork_generation()) {
-    table().process = os::fork_generation();
-    table().leaving = 0;  // those threads are the parent's
-  }
-  // What was there before ends when the mutex is free: `communicator` is destroyed last.
-  std::swap(table().entries[handle], communicator);
+  exchange_entry(handle, communicator);
 }
 
 void add_joining(Comm handle, std::shared_ptr<Communicator> communicator) {
   const std::lock_guard lock(table().mutex);
   std::swap(table().joining[handle], communicator);
+}
+
+bool add_joined(Comm handle, std::shared_ptr<Communicator> communicator) {
+  const std::lock_guard lock(table().mutex);
+  const auto found = table().joining.find(handle);
+  if (found == table().joining.end() || found->second != communicator) return false;
+  table().joining.erase(found);
+  // Whoever ends the communicator forgets them, after having looked for it in the table.
+  keep_members(handle, communicator->shared_members());
+  exchange_entry(handle, communicator);
+  return true;
 }
 
 std::shared_ptr<Communicator> remove_joining(Comm handle) noexcept {

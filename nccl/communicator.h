@@ -66,6 +66,9 @@ class Communicator {
   [[nodiscard]] bool aborted() const { return aborted_.load(); }
   /// Ends the calls of all ranks, also that of another thread. Any rank may do it.
   void abort(std::string_view function) noexcept;
+  /// The same for ncclCommRevoke, after which this rank's state is no error.
+  void revoke() noexcept;
+  [[nodiscard]] bool revoked() const { return revoked_.load(); }
   /// Leaves the group, which waits for the calls of this rank (Group::leave).
   void leave() noexcept;
   void count_carried() { carried_.fetch_add(1, std::memory_order_relaxed); }
@@ -85,6 +88,7 @@ class Communicator {
   std::atomic<bool> formed_{false};   ///< set after group_: pairs with the loads in abort() and leave()
   std::atomic<bool> joined_{false};   ///< set after group_ and members_: pairs with the load in joined()
   std::atomic<bool> aborted_{false};  ///< pairs with formed_ (abort()); ends the waits of join()
+  std::atomic<bool> revoked_{false};
 };
 
 /// Where there is no NCCL: returns the handle, which find() knows until release().
@@ -97,6 +101,9 @@ void add(Comm handle, std::shared_ptr<Communicator> communicator);
 /// Where there is one: the communicator joins, and will be carried unless remove_joining() takes it away before, which returns
 /// it.
 void add_joining(Comm handle, std::shared_ptr<Communicator> communicator);
+/// It has joined: from now on it carries the calls. Returns false if it was taken away. At no time is it in neither place,
+/// where another thread that aborts it would not find it.
+bool add_joined(Comm handle, std::shared_ptr<Communicator> communicator);
 std::shared_ptr<Communicator> remove_joining(Comm handle) noexcept;
 /// Returns whether it still was to be carried. NCCL may have given the handle to another one since.
 bool remove_joining(Comm handle, const Communicator& communicator) noexcept;

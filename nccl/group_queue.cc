@@ -121,10 +121,11 @@ Result group_end_after(Result of_nccl) noexcept {
   return nccl_failed ? of_nccl : own;
 }
 
-void group_drop() noexcept {
-  if (t_queue.depth == 0 || --t_queue.depth > 0) return;
+Result group_drop() noexcept {
+  if (t_queue.depth == 0 || --t_queue.depth > 0) return Result::success;
   const GroupQueue queue = std::exchange(t_queue, {});
   for (const SetUp& job : queue.set_ups) job.undo();
+  return queue.result;
 }
 
 void set_up_or_queue(std::vector<SetUp> jobs) {

@@ -30,8 +30,9 @@ Result group_end() noexcept;
 /// communicators, but the calls: the ranks of their communicators wait for each other, and may not know of NCCL's failure.
 Result group_end_after(Result of_nccl) noexcept;
 
-/// Ends the thread's group without making what is queued, if this is the outermost end.
-void group_drop() noexcept;
+/// Ends the thread's group without making what is queued, if this is the outermost end, and returns the result of the first
+/// function that failed in it.
+Result group_drop() noexcept;
 
 /// Makes all set-ups at the same time, each in a thread: one thread may own all ranks, which wait for each other. If one
 /// fails, undoes all of them and throws the first error. At once, or at the end of the thread's group.

@@ -6,6 +6,7 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -27,7 +28,7 @@ constexpr const char* kLocalName = "ncclCommInitAll";
 constexpr const char* kAborted = "aborted";
 constexpr int kNoColor = -1;  ///< NCCL_SPLIT_NOCOLOR
 
-/// The ranks of one thread, and those that shrink, which may try again: they wait for the others whatever happens.
+/// Ranks that shrink may try again under the same name, so they wait for the others whatever happens.
 bool never() {
   return false;
 }
@@ -46,6 +47,22 @@ bool is_aborted(Store& store) noexcept {
     return store.get_for(kAborted, Duration{0}).has_value();
   } catch (const Error&) {
     return false;  // joining needs the store, too, and says so
+  }
+}
+
+/// Its process started it before any rank had the address: if it cannot be reached, it has ended.
+std::shared_ptr<Store> open_store_within(Duration limit, const Address& address) {
+  return open_store(address, std::min(limit, kDefaultTimeout));
+}
+
+/// A rank that is aborted meanwhile tells the others in the store.
+void join_or_tell(Communicator& communicator, const std::shared_ptr<Store>& store, const std::string& name,
+                  Duration limit) {
+  try {
+    communicator.join(store, name, limit, [store] { return is_aborted(*store); });
+  } catch (const Error&) {
+    if (communicator.aborted()) tell_aborted(*store);
+    throw;
   }
 }
 
@@ -69,13 +86,7 @@ Result init_rank(std::string_view function, Comm* comm, int size, const UniqueId
     auto communicator = std::make_shared<Communicator>(rank, size, device, std::max(device.value, 0));
     *comm = add(communicator);
     set_up_or_queue({job(communicator, comm, [address, limit](Communicator& each) {
-      const std::shared_ptr<Store> store = open_store(address);
-      try {
-        each.join(store, address.name, limit, [store] { return is_aborted(*store); });
-      } catch (const Error&) {
-        if (each.aborted()) tell_aborted(*store);
-        throw;
-      }
+      join_or_tell(each, open_store_within(limit, address), address.name, limit);
     })});
     return Result::success;
   }));
@@ -130,8 +141,9 @@ Result comm_init_all(Comm* comms, int size, const int* devices) noexcept {
       const int device = devices != nullptr ? devices[rank] : rank;
       auto communicator = std::make_shared<Communicator>(rank, size, device_of(device), device);
       comms[rank] = add(communicator);
-      jobs.push_back(job(communicator, &comms[rank],
-                         [store, limit](Communicator& each) { each.join(store, kLocalName, limit, never); }));
+      jobs.push_back(job(communicator, &comms[rank], [store, limit](Communicator& each) {
+        join_or_tell(each, store, kLocalName, limit);
+      }));
     }
     set_up_or_queue(std::move(jobs));
     return Result::success;
@@ -160,9 +172,10 @@ Result comm_abort(Comm comm) noexcept {
   });
 }
 
-Result comm_revoke(Comm comm, int /*flags*/) noexcept {
+Result comm_revoke(Comm comm, int flags) noexcept {
   return guarded("ncclCommRevoke", [&] {
-    find(comm)->abort("ncclCommRevoke");
+    require(flags == kRevokeDefault, "revokeFlags {} is not NCCL_REVOKE_DEFAULT ({})", flags, kRevokeDefault);
+    find(comm)->revoke();
     return Result::success;
   });
 }
@@ -197,7 +210,7 @@ Result comm_shrink(Comm comm, const int* excluded, int count, Comm* rest, const 
                                                        parent->cuda_device());
     *rest = add(communicator);
     set_up_or_queue({job(communicator, rest, [remaining, limit](Communicator& each) {
-      each.join(open_store(remaining.address), remaining.address.name, limit, never);
+      each.join(open_store_within(limit, remaining.address), remaining.address.name, limit, never);
     })});
     return Result::success;
   }));
@@ -210,6 +223,7 @@ Result comm_get_async_error(Comm comm, Result* async_error) noexcept {
     *async_error = Result::in_progress;
     if (!communicator->joined()) return Result::success;
     *async_error = Result::success;
+    if (communicator->revoked()) return Result::success;
     try {
       communicator->group().check();
     } catch (const Error& error) {

@@ -319,6 +319,29 @@ TEST(PrivateDir, ReclaimsWhatADeadProcessLeftAndNothingElse) {
   EXPECT_TRUE(fs::remove(base)) << "the living directory was left behind";
 }
 
+TEST(PrivateDir, WithoutDescriptorsNothingIsLeftThatNoSweepRemoves) {
+  std::string base = (fs::temp_directory_path() / "private-dir-test-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(base.data()), nullptr);
+  ::setenv("ONEHOP_RUNTIME_DIR", base.c_str(), 1);
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  std::string path;
+  {
+    const PrivateDir group = PrivateDir::create("group");
+    const PrivateDir launch = PrivateDir::create("launch");
+    path = group.path();
+    ASSERT_EQ(::mknod((path + "/socket").c_str(), S_IFSOCK | 0600, 0), 0);
+    std::ofstream(launch.path() + "/file") << "x";
+    const rlimit none = {.rlim_cur = 0, .rlim_max = limit.rlim_max};
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  }
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_FALSE(fs::exists(path));
+  EXPECT_EQ(reclaim_stale_dirs(base), 1) << "the directory whose content could not be listed";
+  ::unsetenv("ONEHOP_RUNTIME_DIR");
+  EXPECT_TRUE(fs::remove(base));
+}
+
 TEST(PrivateDir, ASweepLeavesWhateverOnehopDidNotMake) {
   std::string base = (fs::temp_directory_path() / "private-dir-test-XXXXXX").string();
   ASSERT_NE(::mkdtemp(base.data()), nullptr);

@@ -105,10 +105,16 @@ bool holds_only_ours(const UniqueFd& dir) {
 /// Removes a directory with its content, the marker last: if this process is killed here, the next sweep
 /// removes the rest.
 void remove_all(const UniqueFd& dir, const fs::path& path) {
+  // By name: a process that has run out of descriptors cannot list the content.
+  (void)::unlinkat(dir.get(), kSocket, 0);
+  std::error_code unlisted;
   std::error_code ignored;
-  for (const fs::directory_entry& entry : fs::directory_iterator(path, ignored)) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(path, unlisted)) {
     if (entry.path().filename() != kMarker) fs::remove_all(entry.path(), ignored);
   }
+  // What else may be there keeps its marker, by which the next sweep removes it.
+  const Purpose* const purpose = purpose_of(path.filename().string());
+  if (unlisted && (purpose == nullptr || purpose->any_content)) return;
   (void)::unlinkat(dir.get(), kMarker, 0);
   (void)::rmdir(path.c_str());
 }

@@ -218,6 +218,40 @@ TEST_F(NcclAcceleration, ACommunicatorThatIsRevokedBeforeItJoinsIsNotCarried) {
   for (Comm each : comms) expect_ok(api.destroy(each));
 }
 
+TEST_F(NcclAcceleration, ACommunicatorThatIsRevokedAtAnyTimeIsNotCarriedAfterwards) {
+  const Api api;
+  for (int i = 0; i < 200; ++i) {
+    UniqueId id{};
+    expect_ok(api.get_unique_id(&id));
+    Comm comm = nullptr;
+    expect_ok(api.group_start());
+    expect_ok(api.init_rank(&comm, 1, id, 0));
+    std::thread revoking([&, handle = comm] {
+      std::this_thread::sleep_for(std::chrono::microseconds{5 * i});
+      expect_ok(api.revoke(handle, 0));
+    });
+    expect_ok(api.group_end());
+    revoking.join();
+    EXPECT_EQ(sum_of_ones(api, comm), 1);
+    ASSERT_EQ(forwarded(), i + 1);
+    expect_ok(api.destroy(comm));
+  }
+}
+
+TEST_F(NcclAcceleration, RevokingARankOfInitAllBeforeItJoinsEndsTheWaitOfTheOthers) {
+  const Api api;
+  std::array<Comm, kTwoRanks> comms{};
+  expect_ok(api.group_start());
+  expect_ok(api.init_all(comms.data(), kTwoRanks, nullptr));
+  expect_ok(api.revoke(comms[1], 0));
+  const auto begin = std::chrono::steady_clock::now();
+  expect_ok(api.group_end());
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds{30});  // their limit is a minute
+  for (Comm each : comms) EXPECT_EQ(sum_of_ones(api, each), 1);
+  EXPECT_EQ(forwarded(), kTwoRanks);
+  for (Comm each : comms) expect_ok(api.destroy(each));
+}
+
 TEST_F(NcclAcceleration, RanksLeaveNoKeysInTheStore) {
   const Config nonblocking{sizeof(Config), 0, 0, 0};
   const Api api;
@@ -432,6 +466,14 @@ TEST_F(NcclAcceleration, AShrinkThatNcclRefusesLeavesTheCommunicatorAsItWas) {
     Comm rest = nullptr;
     EXPECT_EQ(api.shrink(comm, &nobody, 1, &rest, nullptr, kShrinkAbort), Result::invalid_argument);
     EXPECT_EQ(api.shrink(comm, both, 1, nullptr, nullptr, kShrinkAbort), Result::invalid_argument);
+    EXPECT_EQ(sum_of_ones(api, comm), kTwoRanks);
+  });
+  EXPECT_EQ(forwarded(), 0);
+}
+
+TEST_F(NcclAcceleration, ARevokeThatNcclRefusesLeavesTheCommunicatorAsItWas) {
+  on_two_threads({}, [](const Api& api, Comm comm, int) {
+    EXPECT_EQ(api.revoke(comm, 1), Result::invalid_argument);
     EXPECT_EQ(sum_of_ones(api, comm), kTwoRanks);
   });
   EXPECT_EQ(forwarded(), 0);
@@ -676,6 +718,20 @@ TEST_F(NcclAcceleration, ASimulatedEndMakesNoCallAndEndsTheGroup) {
   EXPECT_EQ(out, 0);
   expect_ok(api.all_reduce(&in, &out, 1, kInt, kAdd, comm[0], nullptr));
   EXPECT_EQ(out, 7) << "not queued";
+  expect_ok(api.destroy(comm[0]));
+}
+
+TEST_F(NcclAcceleration, ASimulatedEndReturnsTheErrorOfACarriedCall) {
+  const Api api;
+  std::array<Comm, 1> comm{};
+  expect_ok(api.init_all(comm.data(), 1, nullptr));
+  expect_ok(api.group_start());
+  expect_ok(api.group_start());
+  EXPECT_EQ(api.broadcast(nullptr, nullptr, SIZE_MAX, kInt, 0, comm[0], nullptr), Result::invalid_argument);
+  expect_ok(function<Result(void*)>("ncclGroupSimulateEnd")(nullptr));  // of the inner group
+  EXPECT_EQ(function<Result(void*)>("ncclGroupSimulateEnd")(nullptr), Result::invalid_argument);
+  expect_ok(api.group_start());
+  expect_ok(function<Result(void*)>("ncclGroupSimulateEnd")(nullptr));
   expect_ok(api.destroy(comm[0]));
 }
 

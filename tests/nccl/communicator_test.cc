@@ -298,6 +298,11 @@ TEST_F(NcclCommunicator, WrongArgumentsAreNamed) {
   EXPECT_EQ(api.init_rank(&comm, 1, id, 0), Result::internal_error);
   EXPECT_THAT(last_error(), HasSubstr("ncclGetUniqueId of libonehop_nccl did not make it"));
   const std::vector<Comm> comms = all_ranks(api, 1);
+  EXPECT_EQ(api.revoke(comms[0], 1), Result::invalid_argument);
+  EXPECT_THAT(last_error(), HasSubstr("ncclCommRevoke: revokeFlags 1 is not NCCL_REVOKE_DEFAULT (0)"));
+  Result state = Result::internal_error;
+  expect_success(api.async_error(comms[0], &state));
+  EXPECT_EQ(state, Result::success) << "it goes on";
   expect_success(api.destroy(comms[0]));
   EXPECT_EQ(api.destroy(comms[0]), Result::invalid_argument) << "a second time";
   int count = 0;
@@ -318,6 +323,31 @@ TEST_F(NcclCommunicator, AbortEndsTheCallOfAnotherThread) {
   expect_success(api.async_error(comms[1], &state));
   EXPECT_EQ(state, Result::remote_error);
   expect_success(api.abort(comms[1]));
+}
+
+// As NCCL has it: afterwards the state is a success again, and the ranks may shrink.
+TEST_F(NcclCommunicator, ARankThatHasRevokedReportsNoErrorAndShrinks) {
+  const Api api;
+  const std::vector<Comm> comms = all_ranks(api, 3);
+  const auto state_of = [&](Comm comm) {
+    Result state = Result::internal_error;
+    expect_success(api.async_error(comm, &state));
+    return state;
+  };
+  expect_success(api.revoke(comms[0], 0));
+  EXPECT_EQ(state_of(comms[0]), Result::success);
+  EXPECT_EQ(state_of(comms[1]), Result::remote_error);
+  expect_success(api.revoke(comms[1], 0));
+  EXPECT_EQ(state_of(comms[1]), Result::success);
+  int data = 1;
+  EXPECT_EQ(api.all_reduce(&data, &data, 1, kInt32, kSum, comms[0], nullptr), Result::remote_error);
+  const int excluded = 2;
+  std::array<Comm, 2> rest{};
+  expect_success(api.group_start());
+  for (const std::size_t i : {0, 1}) expect_success(api.shrink(comms[i], &excluded, 1, &rest[i], nullptr, 0));
+  expect_success(api.group_end());
+  for (Comm each : rest) expect_success(api.destroy(each));
+  for (Comm each : comms) expect_success(api.destroy(each));
 }
 
 TEST_F(NcclCommunicator, AnAbortDuringTheSetUpFailsIt) {
@@ -370,6 +400,34 @@ TEST_F(NcclCommunicator, AnAbortEndsTheSetUpAlsoOfRanksThatWaitForOthers) {
     EXPECT_EQ(api.init_rank(&late, 3, id, 2), Result::remote_error);
     EXPECT_EQ(late, nullptr);
   }
+}
+
+TEST_F(NcclCommunicator, AnAbortEndsTheSetUpAlsoOfTheOtherRanksOfItsThread) {
+  ::setenv("ONEHOP_NCCL_TIMEOUT", "1800", 1);
+  const Api api;
+  for (const std::size_t aborted : {0, 2}) {
+    std::array<Comm, 3> comms{};
+    expect_success(api.group_start());
+    expect_success(api.init_all(comms.data(), 3, nullptr));
+    expect_success(api.revoke(comms[aborted], 0));
+    EXPECT_EQ(api.group_end(), Result::remote_error);
+    EXPECT_THAT(comms, Each(nullptr));
+  }
+}
+
+TEST_F(NcclCommunicator, ReachingTheStoreOfAProcessThatHasEndedTakesNoLongerThanTheTimeout) {
+  ::setenv("ONEHOP_NCCL_TIMEOUT", "2", 1);
+  const Api api;
+  UniqueId id{};
+  expect_success(api.get_unique_id(&id));
+  Address address = parse_unique_id({id.bytes, UniqueId::kBytes});
+  address.port = 1;  // nobody listens there
+  Comm comm = nullptr;
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(api.init_rank(&comm, 2, to_unique_id(address), 0), Result::remote_error);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds{10});
+  EXPECT_THAT(last_error(), HasSubstr("no server could be reached within 2000 ms"));
+  EXPECT_EQ(comm, nullptr);
 }
 
 /// Runs `body` on processes, each with a rank of one communicator.

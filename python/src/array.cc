@@ -50,6 +50,9 @@ OptionalType cupy_array("cupy", "ndarray");
 OptionalType numpy_array("numpy", "ndarray");
 
 [[noreturn]] void raise_not_contiguous(const char* name, nb::handle object) {
+  // Of sparse tensors of PyTorch no copy would be, either.
+  if (nb::cast<bool>(nb::bool_(nb::getattr(object, "is_sparse", nb::bool_(false)))))
+    raise_invalid(std::string(name) + ", " + type_text(object) + ", is sparse; pass x.to_dense()");
   raise_invalid(std::string(name) + ", " + type_text(object) +
                 ", is not C-contiguous; pass a contiguous copy of it");
 }
@@ -176,7 +179,6 @@ std::size_t as_size(nb::handle value) {
 
 Array read_torch(nb::handle tensor, nb::handle dtype, const char* name) {
   Array array;
-  // Sparse tensors raise here.
   if (!is_true(tensor.attr("is_contiguous")())) raise_not_contiguous(name, tensor);
   if (is_true(tensor.attr("is_neg")()))
     raise_invalid(std::string(name) + " is a negated view; pass x.resolve_neg()");
@@ -187,10 +189,19 @@ Array read_torch(nb::handle tensor, nb::handle dtype, const char* name) {
   const nb::object type = tensor.attr("dtype");
   const onehop_dtype_t own = cached_dtype(type);
   const std::size_t count = as_size(tensor.attr("numel")());
+  // Tensors that stand for others, and those of device meta.
+  if (array.data == nullptr && count > 0) {
+    raise_invalid(std::string(name) + ", " + type_text(tensor) +
+                  ", has no memory of its own; pass a tensor that has: of a DTensor x.to_local(), of an "
+                  "AsyncCollectiveTensor x.wait()");
+  }
   if (dtype.is_none() && own >= 0) {
     array.dtype = own;
     array.count = count;
   } else {
+    // Complex numbers that are interpreted as another type.
+    if (!dtype.is_none() && is_true(tensor.attr("is_conj")()))
+      raise_invalid(std::string(name) + " is a conjugated view; pass x.resolve_conj()");
     set_elements(array, count * as_size(tensor.attr("element_size")()), own, dtype, name, tensor);
   }
   array.hold(nb::borrow(tensor));
@@ -209,6 +220,14 @@ Array read_cupy(nb::handle cupy, nb::handle dtype, const char* name) {
   return array;
 }
 
+/// `order` is how a description of elements begins. None is checked where `dtype` interprets the bytes.
+void require_native_order(char order, nb::handle dtype, const char* name, nb::handle object) {
+  if ((order == '>' || order == '!') && dtype.is_none()) {
+    raise_invalid(std::string(name) + ", " + type_text(object) +
+                  ", is big-endian; pass x.astype(x.dtype.newbyteorder('='))");
+  }
+}
+
 /// Gets a view of any strides, so that this module words the error.
 bool get_view(nb::handle object, Py_buffer& view) {
   return PyObject_GetBuffer(object.ptr(), &view, PyBUF_STRIDED_RO | PyBUF_FORMAT) == 0;
@@ -220,6 +239,7 @@ Array read_view(nb::handle object, const Py_buffer& view, nb::handle dtype, cons
   if (PyBuffer_IsContiguous(&view, 'C') == 0) raise_not_contiguous(name, object);
   array.data = view.buf;
   array.read_only = view.readonly != 0;
+  require_native_order(view.format == nullptr ? '\0' : *view.format, dtype, name, object);
   set_elements(array, static_cast<std::size_t>(view.len), dtype_of_format(view.format, view.itemsize), dtype,
                name, object);
   return array;
@@ -298,12 +318,11 @@ Array read_interface(nb::handle object, const nb::object& interface, bool on_gpu
   }
   const std::size_t bytes =
       bytes_of(shape.data(), strides.empty() ? nullptr : strides.data(), shape.size(), item, 1, name, object);
-  onehop_dtype_t own = -1;
-  if (type[0] != '>') {
-    const nb::object named = nb::getattr(object, "dtype", nb::none());
-    own = type.substr(1) == "b1" ? kBool : parse_dtype(type.substr(1, 1) + std::to_string(item * 8));
-    if (own < 0 && !named.is_none()) own = cached_dtype(named);
-  }
+  require_native_order(type[0], dtype, name, object);
+  const nb::object named = nb::getattr(object, "dtype", nb::none());
+  onehop_dtype_t own =
+      type.substr(1) == "b1" ? kBool : parse_dtype(type.substr(1, 1) + std::to_string(item * 8));
+  if (own < 0 && !named.is_none()) own = cached_dtype(named);
   set_elements(array, bytes, own, dtype, name, object);
   array.hold(nb::borrow(object));
   return array;

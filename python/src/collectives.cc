@@ -206,7 +206,7 @@ void end_group_call(bool drop) {
 
 void add_collectives(nb::class_<Group>& group, nb::module_& module) {
   const auto optional = [](const char* name) { return nb::arg(name).none() = nb::none(); };
-  // None is no array; the call says so, to all ranks.
+  // None is no array, and no op; the call says so, to all ranks.
   const auto x = nb::arg("x").none();
   const auto stream = optional("stream");
   const auto dtype = optional("dtype");
@@ -214,7 +214,7 @@ void add_collectives(nb::class_<Group>& group, nb::module_& module) {
   const auto timeout = optional("timeout");
   const auto symmetric = nb::arg("symmetric") = false;
   const auto factor = nb::arg("factor") = 1.0;
-  const auto op = nb::arg("op") = "sum";
+  const auto op = nb::arg("op").none() = "sum";
   const auto root = nb::arg("root") = 0;
   const auto keywords = nb::kw_only();
 

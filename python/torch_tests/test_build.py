@@ -106,6 +106,20 @@ def test_one_cxx_runtime(counting, monkeypatch):
     assert "[libstdc++.so.6]" in needed.stdout
 
 
+def test_operators_without_a_group_name_the_remedy():
+    """Also before a group has been registered, which loads the kernels."""
+    for call in (
+        "all_reduce(x, 'nobody')",
+        "all_reduce_(x, 'nobody')",
+        "all_gather(x, group='nobody')",
+        "all_reduce_add_rms_norm_(x, x.clone(), x, 1e-6, 'nobody')",
+    ):
+        program = f"import torch, onehop.torch; x = torch.ones(3); torch.ops.onehop.{call}"
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+        message = "RuntimeError: onehop: no group is registered as 'nobody': call onehop.torch.register_group"
+        assert done.returncode == 1 and message in done.stderr, done
+
+
 def test_key_follows_compiler_and_library(counting, monkeypatch, tmp_path):
     first = _build._key(_build.OPS)
     monkeypatch.setenv("CXX", "g++")

@@ -253,6 +253,42 @@ def coalesced(rank, size):
         assert torch.equal(a, torch.full((3,), float(r))) and torch.equal(b, torch.full((2, 2), float(r)))
 
 
+def synchronous_in_a_batch(rank, size):
+    """Calls with async_op=False are made when the batch ends."""
+    device = torch.get_default_device()
+    first, second = torch.full((10,), float(rank)), torch.full((5000,), float(rank))
+    with dist._coalescing_manager(device=device):
+        dist.broadcast(first, src=0)
+        dist.broadcast(second, src=1)
+    assert torch.equal(first, torch.zeros(10)) and torch.equal(second, torch.ones(5000))
+    outputs = torch.empty(size)
+    with dist._coalescing_manager(device=device):
+        dist.all_to_all_single(outputs, torch.full((size,), float(rank)))
+    assert torch.equal(outputs, torch.arange(float(size)))
+
+
+def a_batch_with_a_mistake(rank, size):
+    """It raises, makes none of its calls, and disturbs no later ones."""
+    following, preceding = (rank + 1) % size, (rank - 1) % size
+    incoming = torch.zeros(10)
+    outgoing = torch.full((10,), float(rank))
+    right = dist.P2POp(dist.irecv, incoming, preceding), dist.P2POp(dist.isend, outgoing, following)
+    for wrong in (
+        dist.P2POp(dist.irecv, torch.ones(4, 4)[:, ::2], preceding),
+        dist.P2POp(dist.irecv, torch.ones(4), rank),
+    ):
+        for operations in ([wrong, *right], [*right, wrong]):
+            with pytest.raises(ValueError, match="not contiguous|cannot receive from itself"):
+                dist.batch_isend_irecv(operations)
+    assert torch.equal(incoming, torch.zeros(10))
+    tensor = torch.ones(10)
+    dist.all_reduce(tensor)
+    assert torch.equal(tensor, torch.full((10,), float(size)))
+    for work in dist.batch_isend_irecv(list(right)):
+        work.wait()
+    assert torch.equal(incoming, torch.full((10,), float(preceding)))
+
+
 def booleans_and_complex(rank, size):
     flags = [data(r, (1000,), torch.bool) for r in range(size)]
     for op, combine in (("SUM", torch.any), ("MAX", torch.any), ("PRODUCT", torch.all), ("MIN", torch.all)):
@@ -304,7 +340,9 @@ def test_every_type(ranks, size, body):
 
 
 @pytest.mark.parametrize(
-    "body", [uneven, layouts, coalesced, booleans_and_complex, rest], ids=lambda b: b.__name__
+    "body",
+    [uneven, layouts, coalesced, synchronous_in_a_batch, a_batch_with_a_mistake, booleans_and_complex, rest],
+    ids=lambda b: b.__name__,
 )
 @pytest.mark.parametrize("size", [2, 4])
 def test_method(ranks, size, body):

@@ -14,6 +14,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from ranks import meet
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
 
 import onehop.torch
 
@@ -263,3 +264,20 @@ def test_store_that_stops(ranks, tmp_path):
     finally:
         server.kill()
         server.wait()
+
+
+@pytest.mark.parametrize(
+    "make, dtype, message",
+    [
+        (lambda: torch.ones(3, device="meta"), None, "x, torch.Tensor, has no memory of its own"),
+        (lambda: AsyncCollectiveTensor(torch.ones(3)), None, "of an AsyncCollectiveTensor x.wait()"),
+        (lambda: torch.eye(3).to_sparse(), None, "x, torch.Tensor, is sparse; pass x.to_dense()"),
+        (lambda: torch.ones(3, dtype=torch.complex64).conj(), "f32", "conjugated view; pass x.resolve_conj()"),
+    ],
+)
+def test_tensors_whose_memory_no_call_could_use(make, dtype, message):
+    (alone,) = onehop.Group.join_local(1)
+    with pytest.raises(onehop.InvalidArgument) as info:
+        alone.all_gather(make(), dtype=dtype)
+    assert message in str(info.value) and "\n" not in str(info.value)
+    alone.barrier()

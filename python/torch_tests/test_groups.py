@@ -232,3 +232,9 @@ def test_a_tuning_file_with_a_nul_byte_is_refused():
     with pytest.raises(ValueError, match=r"option tuning='a\\x00b' contains a NUL byte"):
         onehop.torch.Options(tuning="a\0b")
     assert onehop.torch.Options(tuning="a").tuning == "a"
+
+
+@pytest.mark.parametrize("wrong", [-1, 1 << 63, 1.5, "1M", None])
+def test_scratch_bytes_that_are_no_size_are_refused(wrong):
+    with pytest.raises(ValueError, match="option scratch_bytes=.* must be a number of bytes"):
+        onehop.torch.Options(scratch_bytes=wrong)

@@ -203,6 +203,7 @@ def operators(rank, size):
         (lambda: torch.ops.onehop.all_reduce(x, "nobody"), "no group is registered as 'nobody'"),
         (lambda: torch.ops.onehop.all_reduce(x, name, "sam"), "sam"),
         (lambda: torch.ops.onehop.all_reduce(x.bool(), name), "not supported"),
+        (lambda: torch.ops.onehop.all_reduce(x.to_sparse(), name), "x of layout torch.sparse_coo .* pass a dense"),
         (lambda: torch.ops.onehop.reduce_scatter(torch.ones(2 * size + 1), name), "divisible"),
     ):
         with pytest.raises(RuntimeError, match=message):

@@ -63,7 +63,7 @@ class Channels {
   }
   /// Sets the count as if this many kernels had used the channel.
   void set_uses(std::size_t channel, std::uint64_t uses) const {
-    gpu_.write(&packets_[channel].slots.uses->epoch, std::vector{uses});
+    gpu_.write(&packets_[channel].slots.uses->shares, std::vector{uses * EpochCounter::kPerKernel});
   }
 
   [[nodiscard]] std::uint32_t wrong() const { return gpu_.read(counts_, 1)[0]; }

@@ -39,6 +39,11 @@ class Options:
     fallback: _fallback.Engine | Literal[""] = ""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.scratch_bytes, int) or not 0 <= self.scratch_bytes < 1 << 63:
+            raise ValueError(
+                f"onehop: option scratch_bytes={self.scratch_bytes!r} must be a number of bytes, "
+                f"or 0 for the library's default"
+            )
         if "\0" in self.tuning:
             raise ValueError(f"onehop: option tuning={self.tuning!r} contains a NUL byte, which no path can")
 

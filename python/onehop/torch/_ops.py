@@ -38,10 +38,19 @@ _library = torch.library.Library("onehop", "DEF")
 _sizes: dict[str, int] = {}
 _owners: dict[str, Any] = {}  # keeps each registered group alive
 
+
 def _size(group: str) -> int:
     if group not in _sizes:
         raise RuntimeError(f"onehop: no group is registered as {group!r}: call onehop.torch.register_group")
     return _sizes[group]
+
+
+def _refused(x, *arguments, **_):
+    """What runs where no kernel does: until the first group is registered, and for tensors that have none."""
+    _size(next(each for each in arguments if isinstance(each, str)))
+    raise RuntimeError(
+        f"onehop: x of layout {x.layout} on {x.device} is not supported: pass a dense tensor on the CPU or a GPU"
+    )
 
 
 def _nothing(*_, **__):
@@ -74,7 +83,9 @@ for _schema, _fake in {
     "all_to_all_single(Tensor x, str group) -> Tensor": _like_x,
 }.items():
     _library.define(_schema)
-    torch.library.register_fake(f"onehop::{_schema.partition('(')[0]}", _fake, lib=_library)
+    _name = _schema.partition("(")[0]
+    torch.library.register_fake(f"onehop::{_name}", _fake, lib=_library)
+    _library.impl(_name, _refused, "CompositeExplicitAutograd")
 
 
 @functools.cache

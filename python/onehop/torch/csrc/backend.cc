@@ -236,7 +236,8 @@ Backend::WorkPtr Backend::submit(std::vector<Call> calls, Submission submission)
   if (coalescing_) {
     for (Call& call : calls) coalesced_.push_back(std::move(call));
     for (at::Tensor& output : submission.outputs) coalesced_outputs_.push_back(std::move(output));
-    return coalesced_work_;
+    // A synchronous call has no handle, as with NCCL: its caller would wait for it before the batch can end.
+    return submission.async ? coalesced_work_ : nullptr;
   }
   ++sequence_;
   const auto on = [](const Call& call) { return call.in.defined() ? call.in.device() : call.out.device(); };

@@ -6,7 +6,6 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
-#include <exception>
 #include <future>
 #include <thread>
 #include <utility>
@@ -348,23 +347,38 @@ std::shared_ptr<c10::Allocator> Router::getMemAllocator() {
 void Router::startCoalescing() {
   batch_engines_.clear();  // of a batch that an exception cut short
   batch_works_.clear();
+  batch_error_ = nullptr;
   batching_ = true;
 }
 
 Router::WorkPtr Router::pass_in_batch(c10d::Backend& engine,
                                       const std::function<WorkPtr(c10d::Backend&)>& method) {
-  if (!engine.supportsCoalescing()) return batch_works_.emplace_back(method(engine));
-  if (std::find(batch_engines_.begin(), batch_engines_.end(), &engine) == batch_engines_.end()) {
-    engine.startCoalescing();
-    batch_engines_.push_back(&engine);
+  if (batch_error_) return nullptr;
+  try {
+    if (!engine.supportsCoalescing()) return batch_works_.emplace_back(method(engine));
+    if (std::find(batch_engines_.begin(), batch_engines_.end(), &engine) == batch_engines_.end()) {
+      engine.startCoalescing();
+      batch_engines_.push_back(&engine);
+    }
+    return method(engine);
+  } catch (...) {
+    // Thrown by endCoalescing: torch never ends a batch that an exception leaves, and keeps later calls back.
+    batch_error_ = std::current_exception();
+    return nullptr;
   }
-  return method(engine);
 }
 
 Router::WorkPtr Router::endCoalescing() {
   TORCH_CHECK_VALUE(batching_, "onehop: endCoalescing without startCoalescing");
   batching_ = false;
   std::vector<WorkPtr> works = std::exchange(batch_works_, {});
+  if (const std::exception_ptr error = std::exchange(batch_error_, nullptr)) {
+    for (c10d::Backend* const engine : std::exchange(batch_engines_, {})) {
+      if (engine == onehop_.get()) engine->startCoalescing();  // drops its calls
+      engine->endCoalescing();
+    }
+    std::rethrow_exception(error);
+  }
   if (works.empty() && batch_engines_.empty()) {
     onehop_->startCoalescing();
     return onehop_->endCoalescing();  // completed

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -236,6 +237,7 @@ class Router final : public RenamedMethods {
   bool batching_ = false;
   std::vector<c10d::Backend*> batch_engines_;  ///< that have begun a batch of their own
   std::vector<WorkPtr> batch_works_;           ///< of engines that know no batches
+  std::exception_ptr batch_error_;             ///< of the first call that failed; the others are dropped
 };
 
 /// An engine of torch, which module.cc makes by Python.

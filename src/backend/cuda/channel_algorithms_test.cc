@@ -111,9 +111,9 @@ TEST(Channel, MemoryOfAllPairsLiesApartWithinTheRegion) {
           own.add(pair.from.packed + parity * p.packed_parity, packed);
         }
         own.add(pair.from.slots, rings * kRingDepth * p.slot);
-        own.add(pair.from.chunks_ready, rings * sizeof(std::uint64_t));
+        own.add(pair.from.chunks_ready, rings * sizeof(ChunkFlag));
         peer.add(pair.from.taken, sizeof(std::uint64_t));
-        peer.add(pair.from.chunks_taken, rings * sizeof(std::uint64_t));
+        peer.add(pair.from.chunks_taken, rings * sizeof(ChunkFlag));
         for (const ChannelEnd* const end : {&pair.to, &pair.from}) {
           own.add(end->messages, sizeof(EpochCounter));
           own.add(end->chunks, rings * sizeof(std::uint64_t));

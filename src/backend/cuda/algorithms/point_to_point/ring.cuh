@@ -13,14 +13,15 @@ namespace onehop::cuda {
 /// with the acquire in RingChannel::send() on the peer. It publishes nothing; only earlier loads must complete
 /// first. They have, since their results were used ahead of that barrier, in whatever warp. A release would
 /// wait for this rank's stores.
-__device__ __forceinline__ void free_slot(std::uint64_t* count, std::uint64_t chunks) {
-  device::store_relaxed(count, chunks);
+__device__ __forceinline__ void free_slot(ChunkFlag& taken, std::uint64_t chunks) {
+  device::store_relaxed(&taken.chunks, chunks);
 }
 
-/// Waits until a count that `peer` raises is at least `wanted`. Called by one thread; others follow it
-/// through a barrier. acquire.sys: pairs with the release of the peer's thread that raises the count.
-__device__ __forceinline__ bool await_count(const ChannelParams& p, int peer, const std::uint64_t* count,
+/// Waits until a flag that `peer` raises shows at least `wanted` chunks. Called by one thread; others follow it
+/// through a barrier. acquire.sys: pairs with the release of the peer's thread that raises the flag.
+__device__ __forceinline__ bool await_count(const ChannelParams& p, int peer, const ChunkFlag& flag,
                                             std::uint64_t wanted) {
+  const std::uint64_t* const count = &flag.chunks;
   return device::wait_until(p.guard, peer, p.phase, [=] { return device::load_relaxed(count) >= wanted; }) &&
          device::load_acquire(count) >= wanted;
 }
@@ -71,26 +72,26 @@ class RingChannel {
   __device__ __forceinline__ void send() {
     for (; more(); next()) {
       const bool unused = count_ < kRingDepth;
-      if (!all(lane_ != 0 || unused || await(end_.chunks_taken, count_ - kRingDepth + 1))) return;
+      if (!all(lane_ != 0 || unused || await(end_.chunks_taken[ring_], count_ - kRingDepth + 1))) return;
       std::byte* const to = slot();
       copy([&](unsigned at, bool whole) { return load(at, whole); },
            [&](unsigned at, bool, const Packet<16>& packet) { store_whole(to + at, packet); });
       __syncwarp();
       // release.sys: pairs with the acquire in receive() or reduce_from_peers.cuh, on the peer; publishes the chunk.
-      if (lane_ == 0) device::store_release(end_.chunks_ready + ring_, count_ + 1);
+      if (lane_ == 0) device::store_release(&end_.chunks_ready[ring_].chunks, count_ + 1);
     }
     keep();
   }
   __device__ __forceinline__ void receive() {
     const bool failed = device::has_failed(p_.guard);
     for (; more(); next()) {
-      if (!all(!failed && (lane_ != 0 || await(end_.chunks_ready, count_ + 1))))
+      if (!all(!failed && (lane_ != 0 || await(end_.chunks_ready[ring_], count_ + 1))))
         return poison(end_, begin_, lane_);
       const std::byte* const from = slot();
       copy([&](unsigned at, bool) { return load_whole<16>(from + at); },
            [&](unsigned at, bool whole, const Packet<16>& packet) { store(at, whole, packet); });
       __syncwarp();
-      if (lane_ == 0) free_slot(end_.chunks_taken + ring_, count_ + 1);
+      if (lane_ == 0) free_slot(end_.chunks_taken[ring_], count_ + 1);
     }
     keep();
   }
@@ -103,9 +104,8 @@ class RingChannel {
   }
 
  private:
-  [[nodiscard]] __device__ __forceinline__ bool await(const std::uint64_t* counts,
-                                                      std::uint64_t wanted) const {
-    return await_count(p_, peer_, counts + ring_, wanted);
+  [[nodiscard]] __device__ __forceinline__ bool await(const ChunkFlag& flag, std::uint64_t wanted) const {
+    return await_count(p_, peer_, flag, wanted);
   }
   [[nodiscard]] __device__ __forceinline__ Packet<16> load(unsigned at, bool whole) const {
     if (whole) return load_whole<16>(end_.data + begin_ + at);

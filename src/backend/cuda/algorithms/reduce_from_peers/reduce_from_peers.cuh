@@ -31,7 +31,7 @@ class PeerReducer {
     for (std::size_t begin = std::size_t{ring_} * shape_.chunk; begin < p_.bytes;
          begin += std::size_t{shape_.rings} * shape_.chunk) {
       const bool came =
-          !listens || await_count(p_, peer_of_entry(p_, lane_), mine.from.chunks_ready + ring_, count + 1);
+          !listens || await_count(p_, peer_of_entry(p_, lane_), mine.from.chunks_ready[ring_], count + 1);
       if (!part_.all(came && !failed)) return poison_out(p_, part_, begin);
 
       const std::byte* from[kRanks];
@@ -46,7 +46,7 @@ class PeerReducer {
       reduce(begin, length, from);
       (void)part_.all(true);
       ++count;
-      if (leads && listens) free_slot(mine.from.chunks_taken + ring_, count);
+      if (leads && listens) free_slot(mine.from.chunks_taken[ring_], count);
     }
     if (leads && listens) mine.from.chunks[ring_] = count;
   }

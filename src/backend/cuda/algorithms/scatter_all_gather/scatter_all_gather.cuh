@@ -30,9 +30,9 @@ __device__ __forceinline__ void forward_ring(const ChannelParams& p, const RingS
        begin += std::size_t{shape.rings} * shape.chunk) {
     bool came = true;
     if (from_root) {
-      came = await_count(p, peer_of_entry(p, lane), end.chunks_ready + ring, count + 1);
+      came = await_count(p, peer_of_entry(p, lane), end.chunks_ready[ring], count + 1);
     } else if (has_peer && count >= kRingDepth) {
-      came = await_count(p, peer_of_entry(p, lane), end.chunks_taken + ring, count - kRingDepth + 1);
+      came = await_count(p, peer_of_entry(p, lane), end.chunks_taken[ring], count - kRingDepth + 1);
     }
     if (!part.all(came && !failed)) return poison_out(p, part, begin);
     const std::byte* const from = slot(p.pairs[p.root].from, static_cast<unsigned>(p.root));
@@ -68,11 +68,11 @@ __device__ __forceinline__ void forward_ring(const ChannelParams& p, const RingS
     ++count;
     if (!part.leads()) continue;
     if (from_root) {
-      free_slot(end.chunks_taken + ring, count);
+      free_slot(end.chunks_taken[ring], count);
     } else if (has_peer) {
       // release.sys: pairs with the acquire in receive() on the other ranks; publishes what these warps
       // wrote.
-      device::store_release(end.chunks_ready + ring, count);
+      device::store_release(&end.chunks_ready[ring].chunks, count);
     }
   }
   if (part.leads() && has_peer) end.chunks[ring] = count;

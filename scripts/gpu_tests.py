@@ -268,9 +268,12 @@ def run_sanitizer(programs, runner):
     for tool in SANITIZER_TOOLS:
         for program in programs:
             for name in program.get("tests", []):
-                if not name.startswith(SANITIZED):
+                # Kernels of one process run one after another there, so ranks that share a GPU have to be processes.
+                shared = "ONEHOP_TEST_GPUS" in runner.environment
+                if not name.startswith(SANITIZED) or (shared and "Threads" in name):
                     continue
-                command = [sanitizer, "--tool", tool, "--error-exitcode", str(SANITIZER_ERRORS)]
+                command = [sanitizer, "--tool", tool, "--target-processes", "all", "--error-exitcode",
+                           str(SANITIZER_ERRORS)]
                 if tool == "memcheck":
                     command += ["--report-api-errors", "no"]  # the library asks for what a driver may refuse
                 command += [*program["command"], FILTER + name]

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks of one process: one thread that drives all of them, or a thread for each; the latter also for
-// compute-sanitizer.
+// Ranks of one process: one thread that drives all of them, or a thread for each.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -93,113 +92,6 @@ TEST(CudaJoinLocal, OneThreadMakesCallsOfAllRanksInOneScope) {
     const std::vector<std::uint32_t> added(kCount, 201);
     EXPECT_TRUE(gpus[r]->read(sums[r], kCount) == added);
   }
-}
-
-// --- for compute-sanitizer: little of everything, in one process ---
-
-TEST(CudaSmall, TwoRanksAsThreadsDoALittleOfEverything) {
-  ONEHOP_NEED_GPUS(2);
-  JoinOptions options = on_gpus();
-  options.scratch_bytes = 64 << 10;
-  run_thread_group(
-      2,
-      [](Group& group) {
-        Gpu gpu(group.device());
-        const UserKernels kernels(gpu);
-        const SymmetricBuffer buffer = group.allocate(64 << 10);
-        for (const DType type : {DType::f32, DType::bf16, DType::u8}) {
-          for (const Algorithm algorithm : {Algorithm::one_shot, Algorithm::two_shot}) {
-            for (const std::size_t count : {1ul, 1003ul, 20'011ul}) {
-              const std::size_t bytes = count * size_of(type);
-              std::byte* const data = gpu.allocate(bytes);
-              const std::vector<std::byte> ones(bytes, std::byte{1});
-              gpu.upload(data, ones.data(), bytes);
-              (void)all_reduce(group, data, data, count, type, ReduceOp::max, gpu.stream(),
-                               {.algorithm = algorithm, .timeout = {}});
-              group.synchronize(gpu.stream());
-              EXPECT_EQ(gpu.read(data, bytes), ones);
-              group.barrier();
-              gpu.free(data);
-            }
-          }
-        }
-        auto* const words = gpu.make<std::uint32_t>(600);
-        gpu.fill(words, part_of(group.rank().value, 5), 600);
-        const std::size_t reduced = reduce_many(group, gpu, 30, words, words);
-        group.synchronize(gpu.stream());
-        EXPECT_THAT(gpu.read(words, reduced), ::testing::Each(sum_of(2, 5)));
-        const Rank other{1 - group.rank().value};
-        buffer.barrier(gpu.stream());
-        buffer.put_signal(gpu.stream(), other, 1);
-        buffer.wait_signal(gpu.stream(), other, 1);
-        auto* const counts = gpu.make<std::uint32_t>(2);
-        kernels.ring(2, 64,
-                     {.view = buffer.device_view(),
-                      .words = 100,
-                      .rounds = 3,
-                      .wrong = counts,
-                      .gave_up = counts + 1});
-        group.synchronize(gpu.stream());
-        EXPECT_THAT(gpu.read(counts, 2), ::testing::Each(0u));
-        group.barrier();
-      },
-      options);
-}
-
-TEST(CudaSmall, TwoRanksAsThreadsMakeEveryCollective) {
-  ONEHOP_NEED_GPUS(2);
-  JoinOptions options = on_gpus();
-  options.scratch_bytes = 64 << 10;
-  const auto body = [](Group& group) {
-    Gpu gpu(group.device());
-    constexpr std::size_t kMost = 1'400'003;  // more than packets carry
-    constexpr std::size_t kRoom = 2 * 2 * kMost + 64;
-    auto* const in = gpu.allocate(kRoom);
-    auto* const out = gpu.allocate(kRoom);
-    const std::vector<std::byte> ones(kRoom, std::byte{1});
-    gpu.upload(in, ones.data(), ones.size());
-    const Stream stream = gpu.stream();
-    const Rank root{1};
-    const bool is_root = group.rank() == root;
-    const auto expect = [&](bool due, std::size_t bytes) {
-      group.synchronize(stream);
-      if (due) {
-        EXPECT_TRUE(gpu.read(out, bytes) == std::vector<std::byte>(bytes, std::byte{1}));
-      }
-      gpu.fill(out, 0, bytes / 4 + 1);
-      gpu.wait();
-    };
-    for (const DType type : {DType::bf16, DType::u8}) {
-      for (const std::size_t count : {std::size_t{1}, std::size_t{40'003}, kMost}) {
-        const std::size_t block = count * size_of(type);
-        (void)all_gather(group, in, out, count, type, stream);
-        expect(true, 2 * block);
-        (void)reduce_scatter(group, in, out, count, type, ReduceOp::max, stream);
-        expect(true, block);
-        (void)broadcast(group, in, out, count, type, root, stream);
-        expect(true, block);
-        for (const Algorithm algorithm : {Algorithm::one_shot, Algorithm::two_shot}) {
-          (void)onehop::reduce(group, in, out, count, type, ReduceOp::max, root, stream,
-                               {.algorithm = algorithm, .timeout = {}});
-          expect(is_root, block);
-        }
-        (void)all_to_all(group, in, out, count, type, stream);
-        expect(true, 2 * block);
-        (void)gather(group, in, out, count, type, root, stream);
-        expect(is_root, 2 * block);
-        (void)scatter(group, in, out, count, type, root, stream);
-        expect(true, block);
-        const Rank other{1 - group.rank().value};
-        GroupCall scope;
-        (void)send(group, in, count, type, other, stream);
-        (void)recv(group, out, count, type, other, stream);
-        scope.end();
-        expect(true, block);
-      }
-    }
-    group.barrier();
-  };
-  run_thread_group(2, body, options);
 }
 
 }  // namespace

@@ -164,8 +164,9 @@ def run_command(command, limit, environment, folder):
 
 
 class Runner:
-    def __init__(self, options, folder, environment):
+    def __init__(self, options, folder, environment, gpus):
         self.options = options
+        self.gpus = gpus
         self.folder = folder
         self.environment = environment
         self.ends = time.monotonic() + options.budget
@@ -259,6 +260,14 @@ class Runner:
         return waiting
 
 
+def sanitized_ranks(name, runner):
+    """How a test runs under compute-sanitizer: 0, as it is; n, as n ranks that `onehop launch` starts. Kernels of one process
+    run one after another there, so ranks that share a GPU have to be processes."""
+    if name.endswith("/Launched"):
+        return [2, 4]
+    return [] if "ONEHOP_TEST_GPUS" in runner.environment else [0]
+
+
 def run_sanitizer(programs, runner):
     sanitizer = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
     if not os.access(sanitizer, os.X_OK):
@@ -268,27 +277,36 @@ def run_sanitizer(programs, runner):
     for tool in SANITIZER_TOOLS:
         for program in programs:
             for name in program.get("tests", []):
-                # Kernels of one process run one after another there, so ranks that share a GPU have to be processes.
-                shared = "ONEHOP_TEST_GPUS" in runner.environment
-                if not name.startswith(SANITIZED) or (shared and "Threads" in name):
+                if not name.startswith(SANITIZED):
                     continue
-                command = [sanitizer, "--tool", tool, "--target-processes", "all", "--error-exitcode",
-                           str(SANITIZER_ERRORS)]
-                if tool == "memcheck":
-                    command += ["--report-api-errors", "no"]  # the library asks for what a driver may refuse
-                command += [*program["command"], FILTER + name]
-                code, lines, seconds = run_command(command, runner.options.sanitizer_timeout, runner.environment,
-                                                   runner.folder)
-                status = {None: "timed out", 0: "passed", SANITIZER_ERRORS: "findings"}.get(code, "failed")
-                if status == "passed" and any(line.startswith("[  SKIPPED ]") for line in lines):
-                    status = "skipped"
-                result = {"tool": tool, "name": name, "status": status, "seconds": round(seconds, 2), "exit": code,
-                          "notes": [line for line in lines if "ERROR SUMMARY" in line]}
-                if status not in GOOD:
-                    result["tail"] = lines[-TAIL_LINES:]
-                results.append(result)
-                print(f"compute-sanitizer {tool}: {status} ({seconds:.1f} s)", flush=True)
+                for ranks in sanitized_ranks(name, runner):
+                    results.append(sanitize(sanitizer, tool, program, name, ranks, runner))
     return results
+
+
+def sanitize(sanitizer, tool, program, name, ranks, runner):
+    command = [sanitizer, "--tool", tool, "--error-exitcode", str(SANITIZER_ERRORS)]
+    if tool == "memcheck":
+        command += ["--report-api-errors", "no"]  # the library asks for what a driver may refuse
+    command += [*program["command"], FILTER + name]
+    if ranks:
+        command = ["./onehop", "launch", "-n", str(ranks), "--", *command]
+    # With fewer GPUs than ranks they share them.
+    environment = {"ONEHOP_TEST_GPUS": str(min(ranks, runner.gpus)), "ONEHOP_ALLOW_OVERLAPPING_DEVICES": "1"} if ranks else {}
+    code, lines, seconds = run_command(command, runner.options.sanitizer_timeout, runner.environment | environment,
+                                       runner.folder)
+    status = {None: "timed out", 0: "passed", SANITIZER_ERRORS: "findings"}.get(code, "failed")
+    summaries = [line for line in lines if "ERROR SUMMARY" in line]
+    if status == "passed" and any(line.startswith("[  SKIPPED ]") for line in lines):
+        status = "skipped"
+    elif status == "passed" and len(summaries) != max(ranks, 1):
+        status = "failed"  # a process that the tool has not seen
+    result = {"tool": tool, "name": name + (f", {ranks} ranks" if ranks else ""), "status": status,
+              "seconds": round(seconds, 2), "exit": code, "notes": summaries}
+    if status not in GOOD:
+        result["tail"] = lines[-TAIL_LINES:]
+    print(f"compute-sanitizer {tool}, {result['name']}: {status} ({seconds:.1f} s)", flush=True)
+    return result
 
 
 # --- reporting ---
@@ -379,7 +397,7 @@ def run(options):
             # Ranks that are threads of one process share the queues of their GPU. By default there are 8, and the work of
             # one rank then waits behind that of another one, which may be waiting for it.
             environment.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
-        runner = Runner(options, folder, environment)
+        runner = Runner(options, folder, environment, len(machine["gpus"]))
         for program in programs:
             if "name" not in program:
                 runner.run_googletest(program)

@@ -412,7 +412,7 @@ TEST(Environment, NonsenseAndTypingErrorsAreWarnedOfOnceHoweverManyRanksThereAre
 TEST(Help, VersionIsOneLine) {
   const Result result = run({"--version"});
   EXPECT_EQ(result.exit_code, 0);
-  EXPECT_THAT(result.out, StartsWith("onehop 0."));
+  EXPECT_THAT(result.out, ::testing::MatchesRegex("onehop 0\\.[0-9.]+( \\([0-9a-z-]+\\))?\n"));
   EXPECT_THAT(lines_of(result.out), SizeIs(1));
 }
 

@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "onehop/error.h"
-#include "onehop/version.h"
 
 #include "base/check.h"
 #include "base/nearest.h"
@@ -186,7 +185,8 @@ int run_command(int argc, char** argv) {
   CLI::App app{"onehop: communication between the GPUs or processes of one machine", "onehop"};
   app.formatter(std::make_shared<HelpFormatter>());
   app.footer(kFooter);
-  app.set_version_flag("--version", fmt::format("onehop {}", version()), "Print the version and exit");
+  app.set_version_flag("--version", describe(build_info()),
+                       "Print the version, and the commit if known, and exit");
   app.require_subcommand(1);
   app.get_formatter()->column_width(34);
   std::function<int()> run;

@@ -96,7 +96,7 @@ TEST(Group, BadOptionsAreOneClearLine) {
     change(options);
     return error_of([&] { (void)Group::join(memory_store(), options); });
   };
-  EXPECT_THAT(join_error(0, 0).message(), HasSubstr("rank 0 of a group of 0"));
+  EXPECT_EQ(join_error(0, 0).message(), "rank 0 of a group of 0: the size is the number of ranks, 1 to 64");
   EXPECT_THAT(join_error(2, 2).message(), HasSubstr("rank 2 of a group of 2"));
   EXPECT_THAT(join_error(-1, 2).message(), HasSubstr("rank -1"));
   // At once: every rank of a group that cannot be knows that.

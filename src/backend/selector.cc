@@ -118,7 +118,13 @@ const Selector::Selection& Selector::select(const CollectiveCall& call, std::siz
            (each.algorithm->kind == kind &&
             each.algorithm->carries(call.collective, type_class(call.type), Buffers::any));
   };
-  return *std::ranges::find_if(all_.rbegin(), all_.rend(), usable);
+  const auto found = std::ranges::find_if(all_.rbegin(), all_.rend(), usable);
+  if (found == all_.rend()) {
+    fail(ErrorCode::unsupported, "internal error: no {}algorithm of the {} backend carries {} of {}",
+         kind ? fmt::format("{} ", to_string(*kind)) : "", to_string(backend_), to_string(call.collective),
+         to_string(call.type));
+  }
+  return *found;
 }
 
 }  // namespace onehop

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "onehop/call.h"
+#include "onehop/error.h"
 
 #include "backend/cuda/algorithm.h"
 #include "backend/cuda/algorithms/point_to_point/channel_launch.h"
@@ -327,6 +328,23 @@ TEST(Selector, IgnoresTheGroupsOwnTableIfTheCallerNamesAKind) {
   EXPECT_EQ(chosen(selector, call, kMiB), "lamport_two_shot");
   EXPECT_EQ(chosen(selector, call, kMiB, Algorithm::one_shot), "streaming_one_shot");
   EXPECT_EQ(selector.select(call, kMiB, Algorithm::two_shot).choice.blocks, std::nullopt);
+}
+
+TEST(Selector, NamesTheCallThatNoAlgorithmCarries) {
+  const Selector selector({}, Backend::cuda, 2, Links::nvlink);
+  const auto message = [&](const CollectiveCall& call, std::optional<Algorithm> kind) {
+    try {
+      (void)selector.select(call, kMiB, kind);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::unsupported);
+      return error.message();
+    }
+    return std::string();
+  };
+  EXPECT_EQ(message(call_of(barrier, DType::u8), {}),
+            "internal error: no algorithm of the cuda backend carries barrier of u8");
+  EXPECT_EQ(message(call_of(all_gather, DType::bf16), Algorithm::two_shot),
+            "internal error: no two-shot algorithm of the cuda backend carries all-gather of bf16");
 }
 
 }  // namespace

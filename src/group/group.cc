@@ -25,7 +25,9 @@ constexpr std::size_t kDefaultDeviceScratch = 16 << 20;
 
 /// Checks that must pass before this rank can reach the others.
 void require_rank(const JoinOptions& options) {
-  require(options.size >= 1 && options.rank.value >= 0 && options.rank.value < options.size,
+  require(options.size >= 1, "rank {} of a group of {}: the size is the number of ranks, 1 to {}",
+          options.rank.value, options.size, kMaxHostRanks);
+  require(options.rank.value >= 0 && options.rank.value < options.size,
           "rank {} of a group of {}: ranks count from 0 to size - 1", options.rank.value, options.size);
   require(options.size <= kMaxHostRanks,
           "rank {} of a group of {}: a group holds at most {} host ranks or {} GPUs", options.rank.value,

@@ -150,8 +150,18 @@ class Joiner {
   /// Between a look and a deletion, another rank's announcement may have been set and lost.
   void announce_again_if_lost() {
     const std::string name = announce_key(options_.rank.value);
-    if (!store_.get_for(name, Duration{0}))
-      store_.set(name, encode(Announce{.nonce = nonce_}), deadline_.left());
+    const std::optional<std::string> raw = store_.get_for(name, Duration{0});
+    if (!raw) store_.set(name, encode(Announce{.nonce = nonce_}), deadline_.left());
+    note_rival(raw);
+  }
+  [[nodiscard]] std::string about_rival() const {
+    if (!has_rival_) return "";
+    return fmt::format("; another process joins as rank {}, too: give each its own number",
+                       options_.rank.value);
+  }
+  /// What an earlier run had left was replaced by `announce`.
+  void note_rival(const std::optional<std::string>& announced) {
+    if (announced && *announced != encode(Announce{.nonce = nonce_})) has_rival_ = true;
   }
 
   /// All that may block here is the store.
@@ -169,9 +179,9 @@ class Joiner {
     std::string names;
     for (const int r : missing) names += fmt::format("{}{}", names.empty() ? "" : ", ", r);
     fail_from(Rank{missing.front()}, ErrorCode::timeout,
-              "joining group '{}' of {} through {}: rank {} waited {} ms, but {} {} {}{}", options_.name,
+              "joining group '{}' of {} through {}: rank {} waited {} ms, but {} {} {}{}{}", options_.name,
               options_.size, store_.describe(), options_.rank.value, deadline_.timeout().count(),
-              missing.size() == 1 ? "rank" : "ranks", names, what, late);
+              missing.size() == 1 ? "rank" : "ranks", names, what, about_rival(), late);
   }
 
   /// One look of several: a rank that still has time to look again does not fail because the store was slow
@@ -228,6 +238,7 @@ class Joiner {
 
   void tell_waiting(const std::vector<int>& missing) {
     heartbeat_.send(nonce_, missing, lead_time().left());
+    note_rival(look_for(announce_key(options_.rank.value), Duration{0}));
     os::fault_point("waiting", options_.rank.value);
   }
 
@@ -342,7 +353,9 @@ class Joiner {
       // attempt.
       if (const std::optional<std::string> refusal = store_.get_for(refusal_key(nonce_), Duration{0})) {
         quietly([&] { (void)store_.delete_key(refusal_key(nonce_), brief()); });
-        parse_status(*refusal).throw_if_failed();
+        Status status = parse_status(*refusal);
+        if (status.code == ErrorCode::timeout) status.message += about_rival();
+        status.throw_if_failed();
       }
       try {
         if (raw) {
@@ -398,6 +411,7 @@ class Joiner {
   const Deadline& deadline_;
   const std::function<peer_check::Outcomes()>& read_outcomes_;
   const std::string prefix_;
+  bool has_rival_ = false;  ///< another process announced itself under the number of this rank after it
   os::Id nonce_{};
   os::Id id_{};
   // Only on rank 0.

@@ -349,6 +349,27 @@ TEST(Rendezvous, NamesAllRanksThatDidNotCome) {
                        HasSubstr("listed store")));
 }
 
+TEST(Rendezvous, ARankWhoseNumberAnotherProcessTakesSaysSo) {
+  for (const int twice : {0, 1}) {
+    const std::shared_ptr<Store> store = memory_store();
+    std::atomic<int> told = 0;
+    run_threads(3, [&](Rank thread) {
+      JoinOptions options{.rank = Rank{thread.value == 2 ? twice : thread.value}, .size = 3};
+      options.timeout = milliseconds{1000};
+      try {
+        (void)Group::join(store, options);
+        ADD_FAILURE() << "rank 2 has not come";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::timeout) << error.message();
+        const std::string rival =
+            fmt::format("; another process joins as rank {}, too: give each its own number", twice);
+        if (error.message().find(rival) != std::string::npos) ++told;
+      }
+    });
+    EXPECT_GE(told, 1) << "two ranks " << twice;
+  }
+}
+
 TEST(Rendezvous, RanksThatExpectDifferentSizesAreRefusedOrTimeOutSayingSo) {
   ListedStore store;
   const auto resize = [](int rank, int size) {

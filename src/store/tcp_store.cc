@@ -44,6 +44,7 @@ constexpr std::string_view to_string(Op op) {
 class TcpStore final : public Store {
  public:
   explicit TcpStore(const TcpStoreOptions& options) : options_(options), owner_(::getpid()) {
+    require(options_.port != 0, "a tcp store needs the port of its server (TcpStoreServer::port), got 0");
     idle_.emplace_back(options_, grace_.extend(Deadline::after(options_.timeout)), /*retry=*/true);
     server_instance_ = idle_.back().server_instance();
   }

@@ -110,6 +110,11 @@ TEST(TcpStore, APortInUseIsNamedWithTheRemedy) {
   EXPECT_THAT(message, HasSubstr("in use; choose another"));
 }
 
+TEST(TcpStore, AClientWithoutAPortIsRefusedAtOnce) {
+  EXPECT_THAT(message_of([] { (void)tcp_store({.port = 0}); }, ErrorCode::invalid_argument),
+              HasSubstr("needs the port of its server"));
+}
+
 TEST(TcpStore, AHostThatDoesNotResolveIsNamed) {
   for (const char* host : {"", "no such host", "300.0.0.1"}) {
     EXPECT_THAT(message_of([&] { (void)TcpStoreServer::start({.host = host}); }, ErrorCode::invalid_argument),

@@ -108,6 +108,20 @@ TEST(Compare, WhatWasNotedOfARunIsShownOnce) {
   EXPECT_EQ(json::parse(to_json(result)).at("notes").at("b").size(), 1u);
 }
 
+TEST(Compare, WhatWasNotedOfBothRunsIsShownOnce) {
+  BenchReport noted = report_of("all-reduce", {row(4, 1)});
+  noted.notes = {"no NCCL", "a slow disk"};
+  BenchReport other = noted;
+  other.notes = {"no NCCL", "a hot room"};
+  const Comparison result = compare(rows_of(document({noted}), "a"), rows_of(document({other}), "b"), 0.05);
+  const std::string text = to_text(result);
+  EXPECT_THAT(text, HasSubstr("# A, B: no NCCL\n# A: a slow disk\n# B: a hot room\n"));
+  EXPECT_EQ(text.find("no NCCL"), text.rfind("no NCCL"));
+  const std::string page = to_html(result);
+  EXPECT_THAT(page, HasSubstr("A, B: no NCCL"));
+  EXPECT_EQ(page.find("no NCCL"), page.rfind("no NCCL"));
+}
+
 TEST(Compare, ASettingThatOnlyOneRunHasIsNamed) {
   const auto of = [](const char* collective) {
     return rows_of(document({report_of(collective, {row(4, 1)})}), "r");

@@ -115,7 +115,20 @@ const Mistake kMistakes[] = {
     {"TwoDocumentsOnStdout", bench({"--json", "-", "--html", "-"}), 2, "both write to standard output"},
     {"CompareOneReport", {"compare", "a.json"}, 2, "B is missing"},
     {"CompareWhatIsNotThere", {"compare", "/nonexistent/a", "/nonexistent/b"}, 1, "'/nonexistent/a'"},
-    {"CompareWhatIsNoReport", {"compare", "/dev/null", "/dev/null"}, 1, "is no report of 'onehop bench"},
+    {"CompareWhatIsNoReport", {"compare", "/etc/passwd", "/etc/passwd"}, 1, "is no report of 'onehop bench"},
+    {"CompareADirectory", {"compare", "/tmp", "/tmp"}, 1, "cannot read '/tmp': it is a directory"},
+    {"CompareWithoutEnd",
+     {"compare", "/dev/zero", "/dev/zero"},
+     1,
+     "cannot read '/dev/zero': it is a device"},
+    {"CompareThresholdTwice",
+     {"compare", "a", "b", "--threshold", "5", "--threshold", "6"},
+     2,
+     "--threshold is given more than once"},
+    {"CompareThresholdWithoutValue",
+     {"compare", "a", "b", "--threshold"},
+     2,
+     "--threshold needs a value, PERCENT"},
     {"CompareThresholdNan", {"compare", "a", "b", "--threshold", "nan"}, 2, "--threshold: 'nan'"},
     {"CompareThresholdNoNumber",
      {"compare", "a", "b", "--threshold", "x"},
@@ -332,6 +345,32 @@ TEST(UsageInAJob, ARuntimeDirectoryThatCannotBeUsedIsNamed) {
   EXPECT_THAT(result.err, HasSubstr("/nonexistent"));
 }
 
+TEST(FullDisk, FailsWhateverWritesToStandardOutput) {
+  const std::vector<std::string> commands[] = {
+      {"--version"},
+      {"--help"},
+      {"help", "environment"},
+      {"help", "bench"},
+      {"doctor"},
+      {"topo"},
+      bench({"--device", "host", "--ranks", "2", "--sizes", "4K", "--repeat", "1"}),
+      bench({"--device", "host", "--ranks", "2", "--sizes", "4K", "--repeat", "1", "--threads"}),
+      bench({"--device", "host", "--ranks", "2", "--sizes", "4K", "--repeat", "1", "--json", "-"}),
+      {"launch", "-n", "2", "--tag-output", "--", "sh", "-c", "echo text"},
+  };
+  for (const std::vector<std::string>& arguments : commands) {
+    std::string line = ONEHOP_COMMAND;
+    for (const std::string& each : arguments) line += " '" + each + "'";
+    CommandOptions shell;
+    shell.program = "/bin/sh";
+    const Result result = run({"-c", line + " > /dev/full"}, shell);
+    EXPECT_EQ(result.exit_code, 1) << line;
+    EXPECT_THAT(lines_of(result.err), SizeIs(1)) << line;
+    EXPECT_THAT(result.err, StartsWith("onehop: cannot write the output")) << line;
+    EXPECT_THAT(result.err, HasSubstr("ENOSPC")) << line;
+  }
+}
+
 TEST(Help, TeachesEveryCommandWithExamplesAndSucceeds) {
   const Result top = run({"--help"});
   EXPECT_EQ(top.exit_code, 0);
@@ -373,7 +412,7 @@ TEST(Environment, NonsenseAndTypingErrorsAreWarnedOfOnceHoweverManyRanksThereAre
 TEST(Help, VersionIsOneLine) {
   const Result result = run({"--version"});
   EXPECT_EQ(result.exit_code, 0);
-  EXPECT_THAT(result.out, StartsWith("onehop 0."));
+  EXPECT_THAT(result.out, ::testing::MatchesRegex("onehop 0\\.[0-9.]+( \\([0-9a-z-]+\\))?\n"));
   EXPECT_THAT(lines_of(result.out), SizeIs(1));
 }
 

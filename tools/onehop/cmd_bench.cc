@@ -328,6 +328,7 @@ void run_rank(Group& group, std::vector<BenchOptions> plan, KeptDocument* kept, 
   }
   kept->json.finish(to_json(document));
   write_output(plan.front().html_path, to_html(document));
+  table.finish();
 }
 
 int run_in_job(const BenchArguments& arguments, const JobInfo& job) {
@@ -429,6 +430,7 @@ void print_table(const BenchDocument& document, bool wide) {
     table.begin(options, document);
     for (const BenchRow& row : report.rows) table.row(row, options);
   }
+  table.finish();
 }
 
 int show_saved(const BenchArguments& arguments) {

@@ -140,28 +140,31 @@ void print_text(const std::vector<Finding>& findings, bool healthy, const GpuDia
     return std::string(symbols ? "\u2013 " : "- ");
   };
   const std::string indent(34, ' ');
+  std::string text;
   std::string section;
   for (const Finding& finding : findings) {
-    if (finding.section != section) fmt::print("{}{}\n", section.empty() ? "" : "\n", finding.section);
+    if (finding.section != section)
+      text += fmt::format("{}{}\n", section.empty() ? "" : "\n", finding.section);
     section = finding.section;
     const std::string begin = fmt::format("  {} {:<28} ", sign(finding.health), finding.name);
-    fmt::print("{}", wrapped(finding.detail, indent, columns).replace(0, indent.size(), begin));
+    text += wrapped(finding.detail, indent, columns).replace(0, indent.size(), begin);
     if (!finding.remedy.empty()) {
       const std::string more = indent + "   ";
-      fmt::print("{}", wrapped(finding.remedy, more, columns).replace(0, more.size(), indent + "-> "));
+      text += wrapped(finding.remedy, more, columns).replace(0, more.size(), indent + "-> ");
     }
   }
-  const auto verdict = [&](const std::string& text, bool works) {
-    return colored(text, works ? Color::green : Color::red, colors);
+  const auto verdict = [&](const std::string& sentence, bool works) {
+    return colored(sentence, works ? Color::green : Color::red, colors);
   };
-  fmt::print(
+  text += fmt::format(
       "\n{}\n",
       verdict(healthy ? "The host backend works here." : "The host backend does not work here.", healthy));
   std::string summary = gpu.summary;
   if (summary.starts_with('t')) summary[0] = 'T';
   // Most machines without a GPU are meant to have none: no failure.
-  fmt::print("{}{}", gpu.usable ? verdict(summary + ".", true) + "\n" : wrapped(summary + ".", "", columns),
-             "\n" + wrapped(describe(origin()), "", columns));
+  text += gpu.usable ? verdict(summary + ".", true) + "\n" : wrapped(summary + ".", "", columns);
+  text += "\n" + wrapped(describe(origin()), "", columns);
+  print(text);
 }
 
 std::string to_json(const std::vector<Finding>& findings, bool healthy, const GpuDiagnosis& gpu) {

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <memory>
 
 #include "base/check.h"
@@ -28,30 +27,32 @@ Exit code: 0 shown; 2 there is no such command.)";
 constexpr const char* kEnvironment = "environment";
 
 void print_environment() {
-  fmt::print(
+  std::string text =
       "An empty variable counts as not set. A value that makes no sense is a warning,\n"
-      "and so is a variable that begins with ONEHOP_ and is none of these.\n");
+      "and so is a variable that begins with ONEHOP_ and is none of these.\n";
   for (const Variable& each : variables()) {
-    fmt::print("\n{} ({})\n", each.name, each.readers);
-    fmt::print("{}", wrapped(std::string(each.meaning), "  "));
-    fmt::print("{}", wrapped(fmt::format("values: {}", each.values), "  "));
+    text += fmt::format("\n{} ({})\n", each.name, each.readers);
+    text += wrapped(std::string(each.meaning), "  ");
+    text += wrapped(fmt::format("values: {}", each.values), "  ");
   }
-  fmt::print("\nAlso read:\n{}",
-             wrapped("ENABLE_INTRA_NODE_COMM and TEST_INTRA_NODE_COMM for IntraNodeComm, as PyTorch does; "
-                     "CUDA_VISIBLE_DEVICES; NO_COLOR and TERM for colors.",
-                     "  "));
+  text += "\nAlso read:\n";
+  text += wrapped(
+      "ENABLE_INTRA_NODE_COMM and TEST_INTRA_NODE_COMM for IntraNodeComm, as PyTorch does; "
+      "CUDA_VISIBLE_DEVICES; NO_COLOR and TERM for colors.",
+      "  ");
+  print(text);
 }
 
 int run_help(const CLI::App& app, const std::string& topic) {
   if (topic.empty()) {
     // Not app.help(), which shows the help of the selected command, `help`.
-    fmt::print("{}", app.get_formatter()->make_help(&app, app.get_name(), CLI::AppFormatMode::Normal));
+    print(app.get_formatter()->make_help(&app, app.get_name(), CLI::AppFormatMode::Normal));
   } else if (topic == kEnvironment) {
     print_environment();
   } else if (const auto found =
                  app.get_subcommands([&](const CLI::App* each) { return each->get_name() == topic; });
              !found.empty()) {
-    fmt::print("{}", found.front()->help(app.get_name()));
+    print(found.front()->help(app.get_name()));
   } else {
     std::vector<std::string> words = names_of_commands(app);
     words.emplace_back(kEnvironment);
@@ -101,7 +102,7 @@ Json to_json(const CLI::App& app) {
 }  // namespace
 
 int print_command_tree(const CLI::App& app) {
-  fmt::print("{}\n", to_json(app).dump(1));
+  print(to_json(app).dump(1) + "\n");
   return kExitOk;
 }
 

@@ -121,12 +121,23 @@ Comparison compare(ReportRows a, ReportRows b, double threshold) {
   return result;
 }
 
+std::vector<std::string> notes_of(const Comparison& comparison) {
+  const std::vector<std::string>& a = comparison.a.notes;
+  const std::vector<std::string>& b = comparison.b.notes;
+  std::vector<std::string> notes;
+  for (const std::string& each : a)
+    notes.push_back((std::ranges::count(b, each) == 0 ? "A: " : "A, B: ") + each);
+  for (const std::string& each : b) {
+    if (std::ranges::count(a, each) == 0) notes.push_back("B: " + each);
+  }
+  return notes;
+}
+
 std::string to_text(const Comparison& comparison, bool colors) {
   std::string text = wrapped(fmt::format("A: {}, {}", comparison.a.name, comparison.a.origin), "# ");
   text += wrapped(fmt::format("B: {}, {}", comparison.b.name, comparison.b.origin), "# ");
   for (const std::string& each : comparison.differences) text += wrapped("differs (A, B): " + each, "# ");
-  for (const std::string& each : comparison.a.notes) text += wrapped("A: " + each, "# ");
-  for (const std::string& each : comparison.b.notes) text += wrapped("B: " + each, "# ");
+  for (const std::string& each : notes_of(comparison)) text += wrapped(each, "# ");
   text += fmt::format("{:>12} {:>12} {:>12} {:>8}  {}\n", "bytes", "A(us)", "B(us)", "B/A", "B is");
   double logs = 0;
   std::string collective;

@@ -57,6 +57,8 @@ struct Comparison {
 /// Error{invalid_argument} when they have no size in common.
 [[nodiscard]] Comparison compare(ReportRows a, ReportRows b, double threshold);
 
+/// "A: other programs used 1.2 of 2 processors"; each note once, with the runs that have it.
+[[nodiscard]] std::vector<std::string> notes_of(const Comparison& comparison);
 [[nodiscard]] std::string to_text(const Comparison& comparison, bool colors = false);
 [[nodiscard]] std::string to_json(const Comparison& comparison);
 /// One self-contained page with plots and a table for each collective.

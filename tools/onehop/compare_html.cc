@@ -51,8 +51,7 @@ std::string to_html(const Comparison& comparison) {
   line(fmt::format("A: {}, {}", comparison.a.name, comparison.a.origin));
   line(fmt::format("B: {}, {}", comparison.b.name, comparison.b.origin));
   for (const std::string& each : comparison.differences) line("differs (A, B): " + each);
-  for (const std::string& each : comparison.a.notes) line("A: " + each);
-  for (const std::string& each : comparison.b.notes) line("B: " + each);
+  for (const std::string& each : notes_of(comparison)) line(each);
   const std::size_t same = comparison.rows.size() - comparison.faster - comparison.slower;
   const auto figure = [&](std::size_t count, const char* meaning) {
     return html_figure(fmt::format("{} of {}", count, comparison.rows.size()), meaning);

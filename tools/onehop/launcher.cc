@@ -144,6 +144,8 @@ class Job {
     while (!all_ended()) wait_for_events();
     guard_.end();
     drain_output();
+    note_lost_output();
+    if (lost_output_ != 0) fail_errno(lost_output_, "cannot write the output of the ranks");
     if (options_.collect_failures) read_failures();
     return outcome_;
   }
@@ -238,6 +240,7 @@ class Job {
     terminal_.handle(polls);
     out_.handle(polls);
     err_.handle(polls);
+    note_lost_output();
     if (out_.broken() || err_.broken()) end_all();
     if (kill_at_ && kill_at_->expired() && !killed_) {
       killed_ = true;
@@ -303,6 +306,14 @@ class Job {
     }
   }
 
+  /// Before ranks are ended for it. A reader that is gone wants no more: that is no error of its own.
+  void note_lost_output() {
+    if (lost_output_ != 0 || outcome_.failed_rank >= 0) return;
+    for (const int error : {out_.error(), err_.error()}) {
+      if (error != 0 && error != EPIPE) lost_output_ = error;
+    }
+  }
+
   void drain_output() {
     out_.stop_reading();
     err_.stop_reading();
@@ -339,6 +350,8 @@ class Job {
   Guard guard_;  ///< after what the ranks use: ends first
   std::vector<Process> ranks_;
   LaunchOutcome outcome_;
+  int lost_output_ =
+      0;  ///< the errno with which the output of ranks was lost, unless a rank had failed before
   std::optional<Deadline> kill_at_;  ///< set once the job is being ended
   bool killed_ = false;
 };

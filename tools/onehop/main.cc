@@ -8,11 +8,11 @@
 #include <cstdio>
 #include <memory>
 #include <new>
+#include <sstream>
 #include <string>
 #include <utility>
 
 #include "onehop/error.h"
-#include "onehop/version.h"
 
 #include "base/check.h"
 #include "base/nearest.h"
@@ -146,8 +146,17 @@ std::string complaint_about_extra(const CLI::App& app) {
   return fmt::format("unknown subcommand '{}'{}", typed, suggestion(typed, names_of_commands(app)));
 }
 
-/// What CLI11 says of something missing, in a sentence.
+/// What CLI11 says of something missing or repeated, in a sentence.
 std::string complaint_about_missing(const CLI::App& app, const std::string& message) {
+  if (const std::size_t twice = message.find(": At Most 1 required"); twice != std::string::npos)
+    return fmt::format("{} is given more than once", message.substr(0, twice));
+  constexpr std::string_view kNoValue = ": 1 required ";
+  if (const std::size_t at = message.find(kNoValue);
+      at != std::string::npos && message.ends_with(" missing")) {
+    const std::size_t value = at + kNoValue.size();
+    return fmt::format("{} needs a value, {}", message.substr(0, at),
+                       message.substr(value, message.rfind(" missing") - value));
+  }
   const std::size_t end = message.find(" is required");
   if (end == std::string::npos) return message;
   if (app.get_subcommands().empty()) {
@@ -176,7 +185,8 @@ int run_command(int argc, char** argv) {
   CLI::App app{"onehop: communication between the GPUs or processes of one machine", "onehop"};
   app.formatter(std::make_shared<HelpFormatter>());
   app.footer(kFooter);
-  app.set_version_flag("--version", fmt::format("onehop {}", version()), "Print the version and exit");
+  app.set_version_flag("--version", describe(build_info()),
+                       "Print the version, and the commit if known, and exit");
   app.require_subcommand(1);
   app.get_formatter()->column_width(34);
   std::function<int()> run;
@@ -192,13 +202,18 @@ int run_command(int argc, char** argv) {
   if (argc == 2 && std::string_view(argv[1]) == kCommandTreeOption) return print_command_tree(app);
 
   try {
-    app.parse(argc, argv);
+    try {
+      app.parse(argc, argv);
+    } catch (const CLI::Success& help_or_version) {
+      std::ostringstream text;
+      const int code = app.exit(help_or_version, text);
+      print(text.str());
+      return code;
+    }
     check_environment();
     const int code = run();
     if (std::fflush(stdout) != 0) fail_errno(errno, "cannot write the output");
     return code;
-  } catch (const CLI::Success& help_or_version) {
-    return app.exit(help_or_version);
   } catch (const CLI::ParseError& error) {
     // CLI11 reports a missing subcommand before an unknown word in its place.
     const bool unknown = app.get_subcommands().empty() && argc > 1;

@@ -14,15 +14,14 @@
 #include <cstdio>
 #include <deque>
 #include <filesystem>
-#include <fstream>
 #include <memory>
-#include <sstream>
 #include <vector>
 
 #include "base/check.h"
 #include "base/env.h"
 #include "base/units.h"
 #include "commands.h"
+#include "os/unique_fd.h"
 
 namespace onehop::cli {
 namespace {
@@ -30,27 +29,29 @@ namespace {
 using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
 
 constexpr std::array kEndings = {SIGINT, SIGTERM, SIGHUP};
+constexpr std::size_t kMaxInputBytes = 64 << 20;  // reports have a thousandth of it
 
 /// What the signal handler writes. Versions are never freed, since the handler may be reading one; there is one
 /// per row of the document.
 std::atomic<const std::string*> g_pending{nullptr};
 static_assert(std::atomic<const std::string*>::is_always_lock_free);
 
-/// Async-signal-safe.
-void write_pending() {
+/// False, with errno, when not all was written. Async-signal-safe.
+bool write_pending() {
   // acquire: pairs with the release in publish(), whose string is complete.
   const std::string* const text = g_pending.exchange(nullptr, std::memory_order_acquire);
-  if (text == nullptr) return;
+  if (text == nullptr) return true;
   for (std::size_t done = 0; done < text->size();) {
     const ssize_t wrote = ::write(STDOUT_FILENO, text->data() + done, text->size() - done);
     if (wrote < 0 && errno == EINTR) continue;
-    if (wrote <= 0) return;
+    if (wrote <= 0) return false;
     done += static_cast<std::size_t>(wrote);
   }
+  return true;
 }
 
 void write_and_end(int signal) {
-  write_pending();
+  (void)write_pending();
   (void)::signal(signal, SIG_DFL);
   (void)::raise(signal);
 }
@@ -195,11 +196,25 @@ void refuse_same_destination(const char* option, const std::string& path, const 
 }
 
 std::string read_input(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);  // not os::read_text_file, which reads no pipes
-  if (!file) fail_errno(errno, fmt::format("cannot read '{}'", path));
-  std::ostringstream text;
-  text << file.rdbuf();  // an empty file sets failbit, which is no error here
-  return text.str();
+  // Not os::read_text_file, which reads no pipes.
+  const os::UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
+  struct stat status {};
+  if (!file || ::fstat(file.get(), &status) != 0) fail_errno(errno, fmt::format("cannot read '{}'", path));
+  // A device such as /dev/zero has no end.
+  require(S_ISREG(status.st_mode) || S_ISFIFO(status.st_mode),
+          "cannot read '{}': it is {}, not a file or a pipe", path,
+          S_ISDIR(status.st_mode) ? "a directory" : "a device");
+  std::string text;
+  std::array<char, 64 << 10> piece;
+  for (;;) {
+    const ssize_t got = ::read(file.get(), piece.data(), piece.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail_errno(errno, fmt::format("cannot read '{}'", path));
+    if (got == 0) return text;
+    text.append(piece.data(), static_cast<std::size_t>(got));
+    require(text.size() <= kMaxInputBytes, "cannot read '{}': it has more than {} MiB", path,
+            kMaxInputBytes >> 20);
+  }
 }
 
 void print(const std::string& text) {
@@ -246,7 +261,7 @@ LiveDocument::LiveDocument(std::string path) : path_(std::move(path)) {
 }
 
 LiveDocument::~LiveDocument() {
-  if (is_stdout(path_)) write_pending();
+  if (is_stdout(path_)) (void)write_pending();
 }
 
 void LiveDocument::update(const std::string& text) {
@@ -257,7 +272,7 @@ void LiveDocument::update(const std::string& text) {
 void LiveDocument::finish(const std::string& text) {
   if (is_stdout(path_)) {
     publish(text);
-    write_pending();
+    if (!write_pending()) fail_errno(errno, "cannot write the output");
   } else if (!path_.empty() && !(replaceable_ && replace(path_, text))) {
     write_in_place(path_, text);
   }

@@ -38,7 +38,7 @@ enum class Color { green, red };
 void refuse_same_destination(const char* option, const std::string& path, const char* other_option,
                              const std::string& other_path);
 
-/// The content of a file or a pipe. Error{system} when it cannot be read.
+/// The content of a file or a pipe. An Error that names it when it is something else, too long, or cannot be read.
 [[nodiscard]] std::string read_input(const std::string& path);
 /// Error{system} when standard output cannot be written.
 void print(const std::string& text);

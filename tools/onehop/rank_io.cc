@@ -57,7 +57,7 @@ void RankOutput::handle(const std::vector<pollfd>& polls) {
 }
 
 bool RankOutput::finished() const {
-  if (broken_) return true;
+  if (broken()) return true;
   return queue_.empty() && std::none_of(sources_.begin(), sources_.end(),
                                         [](const Source& source) { return bool(source.pipe); });
 }
@@ -98,7 +98,7 @@ void RankOutput::read_some(std::size_t rank) {
 }
 
 void RankOutput::emit(std::size_t rank, std::string_view line) {
-  if (!broken_) queue_ += fmt::format("[{}] {}\n", rank, line);
+  if (!broken()) queue_ += fmt::format("[{}] {}\n", rank, line);
 }
 
 void RankOutput::write_some() {
@@ -107,7 +107,7 @@ void RankOutput::write_some() {
   const ssize_t put = ::write(to_, queue_.data(), std::min<std::size_t>(queue_.size(), PIPE_BUF));
   if (put > 0) queue_.erase(0, static_cast<std::size_t>(put));
   if (put < 0 && errno != EAGAIN && errno != EINTR) {
-    broken_ = true;
+    error_ = errno;
     queue_.clear();
   }
 }

@@ -30,12 +30,14 @@ class RankOutput {
 
   void add_polls(std::vector<pollfd>& polls) const;
   void handle(const std::vector<pollfd>& polls);
-  /// True when every rank has closed its end and everything is written, or when the reader is gone.
+  /// True when every rank has closed its end and everything is written, or when nothing can be written.
   [[nodiscard]] bool finished() const;
   /// Reads what the pipes hold now and closes them, even if other processes still have them open.
   void stop_reading();
-  /// True once the output's reader is gone (EPIPE).
-  [[nodiscard]] bool broken() const { return broken_; }
+  /// True once the output cannot be written: its reader is gone, or its disk is full.
+  [[nodiscard]] bool broken() const { return error_ != 0; }
+  /// The errno of the write that failed, or 0.
+  [[nodiscard]] int error() const { return error_; }
 
  private:
   struct Source {
@@ -47,7 +49,7 @@ class RankOutput {
   void write_some();
 
   int to_;
-  bool broken_ = false;
+  int error_ = 0;
   std::vector<Source> sources_;
   std::string queue_;
 };

@@ -62,8 +62,7 @@ bool same(const MessageShape& a, const MessageShape& b) {
 
 TEST(Channel, HasTheSameMemoryAndMessageOnBothEnds) {
   for (const DeviceAlgorithm* const algorithm : kChannelAlgorithms) {
-    for_each_case(*algorithm, [&](const Case& each) {
-      if (HasFailure()) return;
+    for_each_case_until_failure(*algorithm, [&](const Case& each) {
       const std::vector<std::optional<Launch>> all = launches_of(each);
       const int n = each.shape.ranks;
       for (int from = 0; from < n; ++from) {
@@ -83,7 +82,6 @@ TEST(Channel, HasTheSameMemoryAndMessageOnBothEnds) {
           EXPECT_EQ(sender.packed_parity, receiver.packed_parity);
         }
       }
-      EXPECT_FALSE(HasFailure()) << each.describe();
     });
   }
 }
@@ -178,13 +176,11 @@ void expect_covered(const Launch& launch, std::size_t ranks) {
 
 TEST(Channel, MessagesFitTheirSlotsAndEveryRingHasAWarp) {
   for (const DeviceAlgorithm* const algorithm : kChannelAlgorithms) {
-    for_each_case(*algorithm, [&](const Case& each) {
-      if (HasFailure()) return;
+    for_each_case_until_failure(*algorithm, [&](const Case& each) {
       for (const auto& launch : launches_of(each)) {
         ASSERT_TRUE(launch.has_value());
         expect_covered(*launch, static_cast<std::size_t>(each.shape.ranks));
       }
-      EXPECT_FALSE(HasFailure()) << each.describe();
     });
   }
 }

@@ -35,8 +35,7 @@ const ScratchRegion& discard_of(const DeviceAlgorithm& algorithm) {
 
 TEST(Push, SlotsHoldThePacketsAndDoNotOverlap) {
   for (const DeviceAlgorithm* const algorithm : kPushAlgorithms) {
-    for_each_case(*algorithm, [&](const Case& each) {
-      if (HasFailure()) return;
+    for_each_case_until_failure(*algorithm, [&](const Case& each) {
       const auto ranks = static_cast<std::size_t>(each.shape.ranks);
       for (const auto& launcher : run(each)) {
         std::byte* const region = launcher->scratch(slots_of(*algorithm), launcher->rank());
@@ -59,15 +58,13 @@ TEST(Push, SlotsHoldThePacketsAndDoNotOverlap) {
           }
         }
       }
-      EXPECT_FALSE(HasFailure()) << each.describe();
     });
   }
 }
 
 TEST(Push, WritesWhereThePeerReads) {
   for (const DeviceAlgorithm* const algorithm : kPushAlgorithms) {
-    for_each_case(*algorithm, [&](const Case& each) {
-      if (HasFailure()) return;
+    for_each_case_until_failure(*algorithm, [&](const Case& each) {
       std::vector<std::vector<PushParams>> all;
       for (const auto& launcher : run(each)) all.push_back(launcher->all_params<PushParams>());
       for (std::size_t i = 0; i < all[0].size(); ++i) {
@@ -84,7 +81,6 @@ TEST(Push, WritesWhereThePeerReads) {
           }
         }
       }
-      EXPECT_FALSE(HasFailure()) << each.describe();
     });
   }
 }
@@ -92,8 +88,7 @@ TEST(Push, WritesWhereThePeerReads) {
 TEST(Push, ReducesEveryByteOnce) {
   for (const DeviceAlgorithm* const algorithm : kPushAlgorithms) {
     const std::size_t width = width_of(*algorithm);
-    for_each_case(*algorithm, [&](const Case& each) {
-      if (HasFailure()) return;
+    for_each_case_until_failure(*algorithm, [&](const Case& each) {
       const auto ranks = static_cast<std::size_t>(each.shape.ranks);
       for (const auto& launcher : run(each)) {
         const CollectiveCall call = each.call(launcher->rank());
@@ -132,7 +127,6 @@ TEST(Push, ReducesEveryByteOnce) {
         }
         EXPECT_EQ(done, call.block_bytes());
       }
-      EXPECT_FALSE(HasFailure()) << each.describe();
     });
   }
 }

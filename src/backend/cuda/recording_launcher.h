@@ -3,6 +3,7 @@
 #pragma once
 
 #include <fmt/core.h>
+#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
@@ -264,6 +265,21 @@ void for_each_case(const DeviceAlgorithm& algorithm, Body&& body) {
       }
     }
   }
+}
+
+/// Stops at the first case in which a check fails, and names it. Earlier failures of the test do not count, so that every
+/// algorithm of a test is checked.
+template <class Body>
+void for_each_case_until_failure(const DeviceAlgorithm& algorithm, Body&& body) {
+  const auto failures = [] {
+    return ::testing::UnitTest::GetInstance()->current_test_info()->result()->total_part_count();
+  };
+  const int before = failures();
+  for_each_case(algorithm, [&](const Case& each) {
+    if (failures() != before) return;
+    body(each);
+    if (failures() != before) ADD_FAILURE() << each.describe();
+  });
 }
 
 }  // namespace onehop::cuda::testing

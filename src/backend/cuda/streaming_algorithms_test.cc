@@ -40,8 +40,7 @@ TEST(Streaming, SpreadsEveryPacketOverBlocksWithRingsThatDoNotOverlap) {
   for (const DeviceAlgorithm* algorithm : kStreaming) {
     const ScratchRegion& buffers = *algorithm->scratch[0];
     const ScratchRegion& credits = *algorithm->scratch[1];
-    for_each_case(*algorithm, [&](const Case& each) {
-      if (HasFailure()) return;
+    for_each_case_until_failure(*algorithm, [&](const Case& each) {
       const RecordingLauncher launcher(each.shape, 0);
       const auto [p, shape, chunk] = streams_of(each).front();
       const std::size_t width = 16 * pieces_of(each);
@@ -70,7 +69,6 @@ TEST(Streaming, SpreadsEveryPacketOverBlocksWithRingsThatDoNotOverlap) {
       EXPECT_EQ(bytes_between(region, p.inbox) % 16, 0u);
       EXPECT_LE(bytes_between(region, p.inbox) + 2 * p.parity_stride, buffers.bytes(each.shape));
       EXPECT_LE(shape.grid * sizeof(StreamCredits), credits.bytes(each.shape));
-      EXPECT_FALSE(HasFailure()) << each.describe();
     });
   }
 }
@@ -79,8 +77,7 @@ TEST(Streaming, ExchangesCreditsWhereRingsAreReused) {
   for (const DeviceAlgorithm* algorithm : kStreaming) {
     const unsigned lag = algorithm == &kStreamingOneShot ? kOneShotLag : kTwoShotLag;
     std::set<bool> seen;
-    for_each_case(*algorithm, [&](const Case& each) {
-      if (HasFailure()) return;
+    for_each_case_until_failure(*algorithm, [&](const Case& each) {
       const auto [p, shape, chunk] = streams_of(each).front();
       EXPECT_TRUE(p.movers >= 32 && p.movers % 32 == 0) << p.movers;
       const bool reused = std::size_t{p.slice} * 16 > p.depth * chunk;
@@ -94,7 +91,6 @@ TEST(Streaming, ExchangesCreditsWhereRingsAreReused) {
         EXPECT_LE(chunks_per_credit(p.depth, lag), p.depth - 3 - lag);
         EXPECT_LT(std::size_t{p.slice} * 16 / chunk, std::size_t{1} << kCreditBits);
       }
-      EXPECT_FALSE(HasFailure()) << each.describe();
     });
     EXPECT_EQ(seen.size(), 2u);
   }
@@ -102,8 +98,7 @@ TEST(Streaming, ExchangesCreditsWhereRingsAreReused) {
 
 TEST(Streaming, WritesWhereThePeerReads) {
   for (const DeviceAlgorithm* algorithm : kStreaming) {
-    for_each_case(*algorithm, [&](const Case& each) {
-      if (HasFailure()) return;
+    for_each_case_until_failure(*algorithm, [&](const Case& each) {
       const std::vector<Stream> all = streams_of(each);
       for (std::size_t r = 0; r < all.size(); ++r) {
         const StreamParams& own = all[r].params;
@@ -125,7 +120,6 @@ TEST(Streaming, WritesWhereThePeerReads) {
           EXPECT_EQ(all[r].shape.block, all[other].shape.block);
         }
       }
-      EXPECT_FALSE(HasFailure()) << each.describe();
     });
   }
 }

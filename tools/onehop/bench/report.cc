@@ -2,6 +2,8 @@
 #include "bench/report.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -266,11 +268,11 @@ void Table::begin(const BenchOptions& options, const BenchDocument& document) {
   if (out_ == nullptr) return;
   clear_progress();
   const auto line = [&](const std::string& text) {
-    fmt::print(out_, "{}", wrapped(text, "# ", options.wide ? std::string::npos : kTerminalColumns));
+    write(wrapped(text, "# ", options.wide ? std::string::npos : kTerminalColumns));
   };
   const std::string what = fmt::format("{}: {}", options.collective->name, describe(options));
   if (begun_) {
-    fmt::print(out_, "\n");
+    write("\n");
     line(what);
   } else {
     line(fmt::format("{} {}", describe(document.build), what));
@@ -282,19 +284,17 @@ void Table::begin(const BenchOptions& options, const BenchDocument& document) {
   if (options.cuda) line(fmt::format("timed: {}", what_is_timed(options)));
   std::string head;
   for (const TextColumn& each : columns_of(options)) head += fmt::format(" {:>{}}", each.head, each.width);
-  fmt::print(out_, "{}\n", head.substr(1));
-  (void)std::fflush(out_);
+  write(head.substr(1) + "\n");
 }
 
 void Table::progress(std::string_view what) {
   if (!terminal_ || out_ == nullptr) return;
-  fmt::print(out_, "\r\x1b[K  {} ...", what);
-  (void)std::fflush(out_);
+  write(fmt::format("\r\x1b[K  {} ...", what));
   progress_shown_ = true;
 }
 
 void Table::clear_progress() {
-  if (progress_shown_) fmt::print(out_, "\r\x1b[K");
+  if (progress_shown_) write("\r\x1b[K");
   progress_shown_ = false;
 }
 
@@ -306,15 +306,24 @@ void Table::row(const BenchRow& row, const BenchOptions& options) {
     const std::string cell = fmt::format(" {:>{}}", each.text(row), each.width);
     line += cell.ends_with(" ok") ? colored(cell, Color::green, terminal_ && use_colors()) : cell;
   }
-  fmt::print(out_, "{}\n", line.substr(1));
-  (void)std::fflush(out_);
+  write(line.substr(1) + "\n");
 }
 
 void Table::note(std::string_view text) {
   if (out_ == nullptr) return;
   clear_progress();
-  fmt::print(out_, "# note: {}\n", text);
-  (void)std::fflush(out_);
+  write(fmt::format("# note: {}\n", text));
+}
+
+void Table::finish() const {
+  if (error_ != 0) fail_errno(error_, "cannot write the output");
+}
+
+void Table::write(const std::string& text) {
+  if (error_ != 0) return;
+  const bool written =
+      std::fwrite(text.data(), 1, text.size(), out_) == text.size() && std::fflush(out_) == 0;
+  if (!written) error_ = errno;
 }
 
 std::string to_json(const BenchDocument& document) {

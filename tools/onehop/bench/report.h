@@ -37,14 +37,18 @@ class Table {
   void progress(std::string_view what);
   void row(const BenchRow& row, const BenchOptions& options);
   void note(std::string_view text);
+  /// Error{system} when something of the table could not be written. Not at once: the measurements go on, for documents.
+  void finish() const;
 
  private:
+  void write(const std::string& text);
   void clear_progress();
 
   std::FILE* out_;
   bool terminal_;
   bool progress_shown_ = false;
   bool begun_ = false;
+  int error_ = 0;  ///< the errno of the first write that failed
 };
 
 /// The member "run" of a report: how it was measured.

@@ -483,6 +483,31 @@ TEST(CRefusals, OfTheCallerKeepTheirStatusAndRank) {
   }
 }
 
+TEST(CRefusals, OfAllocationsAndSplits) {
+  run_thread_group(kMembers, [&](Group& joined) {
+    const bool odd = joined.rank() == kOdd;
+    onehop_group handle{std::move(joined)};
+    onehop_buffer_t* buffer = nullptr;
+    onehop_group_t* part = nullptr;
+    onehop_pool_t* pool = nullptr;
+    const auto expect_heard = [](onehop_status_t status, const char* call) {
+      EXPECT_EQ(status, ONEHOP_ERROR_INVALID_ARGUMENT);
+      EXPECT_EQ(onehop_last_error_rank(), kOdd.value);
+      EXPECT_THAT(onehop_last_error(), HasSubstr(fmt::format("{}: rank {}: no number", call, kOdd.value)));
+    };
+    const auto refuse_allocation = [&] {
+      return onehop_refuse_allocation(&handle, ONEHOP_ERROR_INVALID_ARGUMENT, "no number");
+    };
+    expect_heard(odd ? refuse_allocation() : onehop_group_allocate(&handle, 64, &buffer), "allocate");
+    expect_heard(odd ? refuse_allocation() : onehop_pool_create(&handle, 64, &pool), "allocate");
+    expect_heard(odd ? onehop_refuse_split(&handle, ONEHOP_ERROR_INVALID_ARGUMENT, "no number")
+                     : onehop_group_split(&handle, 0, 0, &part),
+                 "split");
+    EXPECT_EQ(onehop_group_allocate(&handle, 64, &buffer), ONEHOP_OK);
+    onehop_buffer_destroy(buffer);
+  });
+}
+
 TEST(CRefusals, OfTransfersAndRegistrations) {
   run_thread_group(2, [&](Group& joined) {
     const bool first = joined.rank() == Rank{0};

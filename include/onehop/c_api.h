@@ -266,6 +266,9 @@ ONEHOP_API onehop_status_t onehop_group_all_gather_bytes(onehop_group_t* group, 
 /// negative color gets NULL. Collective.
 ONEHOP_API onehop_status_t onehop_group_split(onehop_group_t* group, int color, int key,
                                               onehop_group_t** part);
+/// Refuses a split that the other ranks make: onehop_refuse_call for onehop_group_split.
+ONEHOP_API onehop_status_t onehop_refuse_split(onehop_group_t* group, onehop_status_t status,
+                                               const char* message);
 /// Forms a new group of the ranks that are left after a failure, in the same order (Group::shrink in group.h).
 /// Every rank that is alive and has not left must call it. ONEHOP_ERROR_TIMEOUT names a rank that is alive but has
 /// not called it; call it again to go on. The old group stays failed: destroy it.
@@ -318,6 +321,9 @@ ONEHOP_API onehop_status_t onehop_group_register_buffer_with(onehop_group_t* gro
 /// Refuses a registration that the other ranks make: onehop_refuse_call for onehop_group_register_buffer.
 ONEHOP_API onehop_status_t onehop_refuse_registration(onehop_group_t* group, onehop_status_t status,
                                                       const char* message);
+/// The same for onehop_group_allocate and what allocates by it, such as onehop_pool_create.
+ONEHOP_API onehop_status_t onehop_refuse_allocation(onehop_group_t* group, onehop_status_t status,
+                                                    const char* message);
 /// Destroys the handle. Not collective.
 ONEHOP_API void onehop_buffer_destroy(onehop_buffer_t* buffer);
 

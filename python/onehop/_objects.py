@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import operator
 import pickle
 import struct
 from typing import TYPE_CHECKING, Any
@@ -19,11 +20,10 @@ _PIECE = 60 << 10  # the C API passes at most 64 KiB in a message
 _HEADER = struct.Struct("<q?")
 
 
-def _exchange(group: Group, payload: memoryview, error: Exception | None) -> list[memoryview]:
+def _exchange(group: Group, payload: memoryview, refusal: InvalidArgument | None) -> list[memoryview]:
     """The payloads of all ranks. Raises the same failure on all ranks if one of them could not make its payload."""
-    if error is not None:
-        text = f"rank {group.rank}: {type(error).__name__}: {error}".encode(errors="replace")[:_PIECE]
-        first = _HEADER.pack(-1, False) + text
+    if refusal is not None:
+        first = _HEADER.pack(-1, False) + str(refusal).encode(errors="replace")[:_PIECE]
     else:
         can = group.device < 0 and not in_group_call()  # whose collectives would wait until its end
         first = _HEADER.pack(len(payload), can) + (payload if len(payload) <= _PIECE else b"")
@@ -32,8 +32,7 @@ def _exchange(group: Group, payload: memoryview, error: Exception | None) -> lis
     parts = [memoryview(each)[_HEADER.size:] for each in received]
     for rank, size in enumerate(sizes):
         if size < 0:
-            text = bytes(parts[rank]).decode(errors="replace")
-            raise InvalidArgument(f"an object cannot be pickled: {text}", rank) from error
+            raise InvalidArgument(bytes(parts[rank]).decode(errors="replace"), rank) from (refusal and refusal.__cause__)
     large = [rank for rank, size in enumerate(sizes) if size > _PIECE]
     for rank in large:
         parts[rank] = payload if rank == group.rank else memoryview(bytearray(sizes[rank]))
@@ -49,22 +48,31 @@ def _exchange(group: Group, payload: memoryview, error: Exception | None) -> lis
     return parts
 
 
-def _pickled(obj: Any) -> tuple[memoryview, Exception | None]:
+def _pickled(group: Group, obj: Any) -> tuple[memoryview, InvalidArgument | None]:
     buffer = io.BytesIO()
     try:
         pickle.dump(obj, buffer, protocol=pickle.HIGHEST_PROTOCOL)
     except Exception as error:  # pickling runs the object's code
-        return memoryview(b""), error
+        refusal = InvalidArgument(f"an object cannot be pickled: rank {group.rank}: {type(error).__name__}: {error}")
+        refusal.__cause__ = error
+        return memoryview(b""), refusal
     return buffer.getbuffer(), None
 
 
 def all_gather_object(group: Group, obj: Any) -> list[Any]:
-    payload, error = _pickled(obj)
-    return [pickle.loads(each) for each in _exchange(group, payload, error)]
+    payload, refusal = _pickled(group, obj)
+    return [pickle.loads(each) for each in _exchange(group, payload, refusal)]
 
 
 def broadcast_object(group: Group, obj: Any, root: int) -> Any:
-    if not 0 <= root < group.size:
-        raise InvalidArgument(f"root is {root}, no rank of a group of {group.size}")
-    payload, error = _pickled(obj) if group.rank == root else (memoryview(b""), None)
-    return pickle.loads(_exchange(group, payload, error)[root])
+    payload, refusal = memoryview(b""), None
+    try:
+        number = operator.index(root)
+    except TypeError:
+        number = -1
+    if not 0 <= number < group.size:
+        shown = " ".join(repr(root).split())
+        refusal = InvalidArgument(f"root is {shown} on rank {group.rank}; pass the number of a rank, 0 to {group.size - 1}")
+    elif group.rank == number:
+        payload, refusal = _pickled(group, obj)
+    return pickle.loads(_exchange(group, payload, refusal)[number])

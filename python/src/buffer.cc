@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "errors.h"
+#include "given.h"
 #include "group.h"
 #include "memory.h"
 #include "traverse.h"
@@ -53,36 +54,51 @@ class Pool {
   Handle<onehop_pool_t> handle_;
 };
 
-onehop_buffer_options_t buffer_options(int channels) {
+onehop_buffer_options_t buffer_options(const Given<int>& channels) {
   onehop_buffer_options_t options;
   onehop_buffer_options_init(&options, sizeof options);
-  options.channels = channels;
+  options.channels = channels.read("channels", "a number of signal channels");
   return options;
 }
 
-Buffer allocate(nb::handle group, std::size_t nbytes, int channels) {
-  const onehop_buffer_options_t options = buffer_options(channels);
+/// Reads the arguments of a call that allocates. Returns its number of bytes.
+template <class Read>
+std::size_t read_allocation(onehop_group_t* group, const Given<std::size_t>& nbytes, Read&& read) {
+  std::size_t count = 0;
+  read_or_refuse(
+      [&] {
+        count = nbytes.read("nbytes", "a number of bytes");
+        read();
+      },
+      [&](onehop_status_t status, const char* reason) {
+        return onehop_refuse_allocation(group, status, reason);
+      });
+  return count;
+}
+
+Buffer allocate(nb::handle group, const Given<std::size_t>& nbytes, const Given<int>& channels) {
   onehop_group_t* const handle = object_of<Group>(group).handle();
+  onehop_buffer_options_t options;
+  const std::size_t count = read_allocation(handle, nbytes, [&] { options = buffer_options(channels); });
   onehop_buffer_t* buffer = nullptr;
-  run([&] { return onehop_group_allocate_with(handle, nbytes, &options, &buffer); });
+  run([&] { return onehop_group_allocate_with(handle, count, &options, &buffer); });
   return {Handle<onehop_buffer_t>(buffer), nb::borrow(group), nb::none()};
 }
 
-Buffer register_buffer(nb::handle group, nb::handle x, int channels) {
-  const onehop_buffer_options_t options = buffer_options(channels);
+Buffer register_buffer(nb::handle group, nb::handle x, const Given<int>& channels) {
   onehop_group_t* const handle = object_of<Group>(group).handle();
   onehop_buffer_t* buffer = nullptr;
+  onehop_buffer_options_t options;
   Array array;
-  try {
-    // Of any type: only the bytes matter.
-    array = read_array(x, nb::str("u8"), "x");
-  } catch (...) {
-    refuse([&](onehop_status_t status, const char* reason) {
-      return onehop_refuse_registration(handle, status, reason);
-    });
-    raise_interrupt();  // Ctrl-C while the other ranks were told
-    throw;
-  }
+  read_or_refuse(
+      [&] {
+        options = buffer_options(channels);
+        // Of any type: only the bytes matter.
+        array = read_array(x, nb::str("u8"), "x");
+      },
+      [&](onehop_status_t status, const char* reason) {
+        return onehop_refuse_registration(handle, status, reason);
+      });
   run([&] { return onehop_group_register_buffer_with(handle, array.data, array.count, &options, &buffer); });
   return {Handle<onehop_buffer_t>(buffer), nb::borrow(group), nb::borrow(x)};
 }
@@ -149,10 +165,11 @@ nb::object device_view(const Buffer& self, nb::handle timeout) {
                           view.channels, raw);
 }
 
-Pool make_pool(nb::handle group, std::size_t nbytes) {
+Pool make_pool(nb::handle group, const Given<std::size_t>& nbytes) {
   onehop_group_t* const handle = object_of<Group>(group).handle();
+  const std::size_t count = read_allocation(handle, nbytes, [] {});
   onehop_pool_t* pool = nullptr;
-  run([&] { return onehop_pool_create(handle, nbytes, &pool); });
+  run([&] { return onehop_pool_create(handle, count, &pool); });
   return {Handle<onehop_pool_t>(pool), nb::borrow(group)};
 }
 
@@ -237,8 +254,10 @@ void add_buffers(nb::module_& module) {
       "offsets.\n\nSee onehop.torch for tensors of PyTorch.")
       .def(
           "__init__",
-          [](Pool* self, nb::handle group, std::size_t nbytes) { new (self) Pool(make_pool(group, nbytes)); },
-          nb::arg("group"), nb::arg("nbytes"),
+          [](Pool* self, nb::handle group, const Given<std::size_t>& nbytes) {
+            new (self) Pool(make_pool(group, nbytes));
+          },
+          nb::arg("group"), nb::arg("nbytes").none(),
           nb::sig("def __init__(self, group: Group, nbytes: int) -> None"),
           "Allocates `nbytes` bytes on every rank. Collective.")
       .def_prop_ro(
@@ -288,8 +307,8 @@ void add_buffers(nb::module_& module) {
           "Makes onehop_pool_malloc, the allocation function for frameworks, use this pool for the group's "
           "device.");
 
-  module.def("_allocate", allocate, nb::arg("group"), nb::arg("nbytes"), nb::arg("channels"));
-  module.def("_register", register_buffer, nb::arg("group"), nb::arg("x"), nb::arg("channels"));
+  module.def("_allocate", allocate, nb::arg("group"), nb::arg("nbytes").none(), nb::arg("channels").none());
+  module.def("_register", register_buffer, nb::arg("group"), nb::arg("x").none(), nb::arg("channels").none());
 }
 
 }  // namespace onehop_python

@@ -13,6 +13,7 @@
 
 #include "array.h"
 #include "errors.h"
+#include "given.h"
 #include "group.h"
 #include "text.h"
 
@@ -23,8 +24,8 @@ struct Settings {
   nb::handle stream;
   nb::handle dtype;
   nb::handle algorithm;
-  bool symmetric;
-  double factor;
+  Given<bool> symmetric;
+  Given<double> factor;
   nb::handle timeout;
 };
 
@@ -47,16 +48,20 @@ Queue& queue();
 /// One call: reads its arguments, tells the other ranks if that fails, and makes it.
 class Call {
  public:
-  Call(nb::handle self, onehop_collective_t collective, const Settings& settings, int root = 0)
+  Call(nb::handle self, onehop_collective_t collective, const Settings& settings)
       : self_(self), group_(object_of<Group>(self)), settings_(settings) {
     onehop_call_init(&request, sizeof request);
     request.collective = collective;
-    request.root = root;
   }
 
   [[nodiscard]] std::size_t ranks() const { return static_cast<std::size_t>(group_.size()); }
   [[nodiscard]] int rank() const { return onehop_group_rank(group_.handle()); }
 
+  /// Reads the root, or the peer of a send or recv. Returns whether it is this rank.
+  bool root(const Given<int>& given, const char* name = "root") {
+    request.root = given.read(name, "the number of a rank");
+    return request.root == rank();
+  }
   /// The array that the call reads.
   const Array& input(nb::handle object, const char* name) {
     in_ = read_array(object, settings_.dtype, name);
@@ -103,6 +108,8 @@ class Call {
   Blocks blocks(nb::handle counts, const char* name, std::size_t elements, const char* array) const {
     Blocks blocks;
     std::size_t total = 0;
+    if (!nb::hasattr(counts, "__iter__") && PySequence_Check(counts.ptr()) == 0)
+      raise_invalid(std::string(name) + " is " + quoted(counts) + "; pass a count for each rank");
     for (const nb::handle each : nb::borrow(counts)) {
       std::size_t count = 0;
       if (!nb::try_cast(each, count))
@@ -192,8 +199,8 @@ class Call {
       const std::string name = read_text_of(settings_.algorithm, "algorithm");
       check(onehop_algorithm_parse(name.c_str(), &request.algorithm));
     }
-    request.symmetric = settings_.symmetric ? 1 : 0;
-    request.factor = settings_.factor;
+    request.symmetric = settings_.symmetric.read("symmetric", "True or False") ? 1 : 0;
+    request.factor = settings_.factor.read("factor", "a number");
   }
   void keep() {
     queue().arrays.push_back(std::move(in_));

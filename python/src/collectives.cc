@@ -37,7 +37,7 @@ nb::object array_like(nb::handle x, int factor, int divisor) {
 }
 
 nb::object all_reduce(nb::handle self, nb::object x, nb::object out, nb::handle op, nb::handle stream,
-                      nb::handle dtype, nb::handle algorithm, bool symmetric, double factor,
+                      nb::handle dtype, nb::handle algorithm, Given<bool> symmetric, Given<double> factor,
                       nb::handle timeout) {
   const Settings settings{stream, dtype, algorithm, symmetric, factor, timeout};
   Call call(self, ONEHOP_COLLECTIVE_ALL_REDUCE, settings);
@@ -50,8 +50,8 @@ nb::object all_reduce(nb::handle self, nb::object x, nb::object out, nb::handle 
 }
 
 nb::object all_gather(nb::handle self, nb::object x, nb::object out, nb::handle stream, nb::handle dtype,
-                      nb::handle algorithm, bool symmetric, nb::handle timeout) {
-  const Settings settings{stream, dtype, algorithm, symmetric, 1.0, timeout};
+                      nb::handle algorithm, Given<bool> symmetric, nb::handle timeout) {
+  const Settings settings{stream, dtype, algorithm, symmetric, Given(1.0), timeout};
   Call call(self, ONEHOP_COLLECTIVE_ALL_GATHER, settings);
   call.make([&] {
     call.request.count = call.input(x, "x").count;
@@ -62,7 +62,7 @@ nb::object all_gather(nb::handle self, nb::object x, nb::object out, nb::handle 
 }
 
 nb::object reduce_scatter(nb::handle self, nb::object x, nb::object out, nb::handle op, nb::handle stream,
-                          nb::handle dtype, nb::handle algorithm, bool symmetric, double factor,
+                          nb::handle dtype, nb::handle algorithm, Given<bool> symmetric, Given<double> factor,
                           nb::handle timeout) {
   const Settings settings{stream, dtype, algorithm, symmetric, factor, timeout};
   Call call(self, ONEHOP_COLLECTIVE_REDUCE_SCATTER, settings);
@@ -76,8 +76,8 @@ nb::object reduce_scatter(nb::handle self, nb::object x, nb::object out, nb::han
 }
 
 nb::object all_to_all(nb::handle self, nb::object x, nb::object out, nb::handle stream, nb::handle dtype,
-                      nb::handle algorithm, bool symmetric, nb::handle timeout) {
-  const Settings settings{stream, dtype, algorithm, symmetric, 1.0, timeout};
+                      nb::handle algorithm, Given<bool> symmetric, nb::handle timeout) {
+  const Settings settings{stream, dtype, algorithm, symmetric, Given(1.0), timeout};
   Call call(self, ONEHOP_COLLECTIVE_ALL_TO_ALL, settings);
   call.make([&] {
     const std::size_t count = call.input(x, "x").count;
@@ -90,7 +90,7 @@ nb::object all_to_all(nb::handle self, nb::object x, nb::object out, nb::handle 
 
 nb::object all_to_all_v(nb::handle self, nb::object x, nb::handle in_counts, nb::object out,
                         nb::handle out_counts, nb::handle stream, nb::handle dtype, nb::handle timeout) {
-  const Settings settings{stream, dtype, nb::none(), false, 1.0, timeout};
+  const Settings settings{stream, dtype, nb::none(), Given(false), Given(1.0), timeout};
   Call call(self, ONEHOP_COLLECTIVE_ALL_TO_ALL_V, settings);
   Blocks in;
   Blocks to;
@@ -107,13 +107,13 @@ nb::object all_to_all_v(nb::handle self, nb::object x, nb::handle in_counts, nb:
   return out;
 }
 
-nb::object broadcast(nb::handle self, nb::object x, int root, nb::object out, nb::handle stream,
-                     nb::handle dtype, bool symmetric, nb::handle timeout) {
-  const Settings settings{stream, dtype, nb::none(), symmetric, 1.0, timeout};
-  Call call(self, ONEHOP_COLLECTIVE_BROADCAST, settings, root);
+nb::object broadcast(nb::handle self, nb::object x, Given<int> root, nb::object out, nb::handle stream,
+                     nb::handle dtype, Given<bool> symmetric, nb::handle timeout) {
+  const Settings settings{stream, dtype, nb::none(), symmetric, Given(1.0), timeout};
+  Call call(self, ONEHOP_COLLECTIVE_BROADCAST, settings);
   if (out.is_none()) out = x;
   call.make([&] {
-    if (out.is(x) && call.rank() == root) {  // which only reads
+    if (const bool is_root = call.root(root); out.is(x) && is_root) {  // which only reads
       call.request.count = call.input(x, "x").count;
       call.request.out = const_cast<void*>(call.request.in);
     } else {
@@ -123,37 +123,39 @@ nb::object broadcast(nb::handle self, nb::object x, int root, nb::object out, nb
   return out;
 }
 
-nb::object reduce(nb::handle self, nb::object x, nb::object out, nb::handle op, int root, nb::handle stream,
-                  nb::handle dtype, bool symmetric, double factor, nb::handle timeout) {
+nb::object reduce(nb::handle self, nb::object x, nb::object out, nb::handle op, Given<int> root,
+                  nb::handle stream, nb::handle dtype, Given<bool> symmetric, Given<double> factor,
+                  nb::handle timeout) {
   const Settings settings{stream, dtype, nb::none(), symmetric, factor, timeout};
-  Call call(self, ONEHOP_COLLECTIVE_REDUCE, settings, root);
-  const bool is_root = call.rank() == root;
-  if (is_root && out.is_none()) out = x;
+  Call call(self, ONEHOP_COLLECTIVE_REDUCE, settings);
   call.make([&] {
+    const bool is_root = call.root(root);
+    if (is_root && out.is_none()) out = x;
     call.request.op = read_op(op);
     call.input_and_output(x, out, is_root && out.is(x));
   });
   return out;
 }
 
-nb::object gather(nb::handle self, nb::object x, nb::object out, int root, nb::handle stream,
-                  nb::handle dtype, bool symmetric, nb::handle timeout) {
-  const Settings settings{stream, dtype, nb::none(), symmetric, 1.0, timeout};
-  Call call(self, ONEHOP_COLLECTIVE_GATHER, settings, root);
+nb::object gather(nb::handle self, nb::object x, nb::object out, Given<int> root, nb::handle stream,
+                  nb::handle dtype, Given<bool> symmetric, nb::handle timeout) {
+  const Settings settings{stream, dtype, nb::none(), symmetric, Given(1.0), timeout};
+  Call call(self, ONEHOP_COLLECTIVE_GATHER, settings);
   call.make([&] {
+    const bool is_root = call.root(root);
     call.request.count = call.input(x, "x").count;
-    if (call.rank() == root && out.is_none()) out = array_like(x, int(call.ranks()), 1);
+    if (is_root && out.is_none()) out = array_like(x, int(call.ranks()), 1);
     if (!out.is_none()) call.output(out, "out", call.request.count * call.ranks());
   });
   return out;
 }
 
-nb::object scatter(nb::handle self, nb::object x, nb::object out, int root, nb::handle stream,
-                   nb::handle dtype, bool symmetric, nb::handle timeout) {
-  const Settings settings{stream, dtype, nb::none(), symmetric, 1.0, timeout};
-  Call call(self, ONEHOP_COLLECTIVE_SCATTER, settings, root);
+nb::object scatter(nb::handle self, nb::object x, nb::object out, Given<int> root, nb::handle stream,
+                   nb::handle dtype, Given<bool> symmetric, nb::handle timeout) {
+  const Settings settings{stream, dtype, nb::none(), symmetric, Given(1.0), timeout};
+  Call call(self, ONEHOP_COLLECTIVE_SCATTER, settings);
   call.make([&] {
-    if (call.rank() == root) {
+    if (call.root(root)) {
       call.request.count = call.block("x", call.input(x, "x").count);
       if (out.is_none()) out = array_like(x, 1, int(call.ranks()));
       call.output(out, "out", call.request.count);
@@ -165,17 +167,24 @@ nb::object scatter(nb::handle self, nb::object x, nb::object out, int root, nb::
   return out;
 }
 
-void send(nb::handle self, nb::object x, int dst, nb::handle stream, nb::handle dtype, nb::handle timeout) {
-  const Settings settings{stream, dtype, nb::none(), false, 1.0, timeout};
-  Call call(self, ONEHOP_COLLECTIVE_SEND, settings, dst);
-  call.make([&] { call.request.count = call.input(x, "x").count; });
+void send(nb::handle self, nb::object x, Given<int> dst, nb::handle stream, nb::handle dtype,
+          nb::handle timeout) {
+  const Settings settings{stream, dtype, nb::none(), Given(false), Given(1.0), timeout};
+  Call call(self, ONEHOP_COLLECTIVE_SEND, settings);
+  call.make([&] {
+    call.root(dst, "dst");
+    call.request.count = call.input(x, "x").count;
+  });
 }
 
-nb::object recv(nb::handle self, nb::object x, int src, nb::handle stream, nb::handle dtype,
+nb::object recv(nb::handle self, nb::object x, Given<int> src, nb::handle stream, nb::handle dtype,
                 nb::handle timeout) {
-  const Settings settings{stream, dtype, nb::none(), false, 1.0, timeout};
-  Call call(self, ONEHOP_COLLECTIVE_RECV, settings, src);
-  call.make([&] { call.request.count = call.output(x, "x").count; });
+  const Settings settings{stream, dtype, nb::none(), Given(false), Given(1.0), timeout};
+  Call call(self, ONEHOP_COLLECTIVE_RECV, settings);
+  call.make([&] {
+    call.root(src, "src");
+    call.request.count = call.output(x, "x").count;
+  });
   return x;
 }
 
@@ -206,16 +215,16 @@ void end_group_call(bool drop) {
 
 void add_collectives(nb::class_<Group>& group, nb::module_& module) {
   const auto optional = [](const char* name) { return nb::arg(name).none() = nb::none(); };
-  // None is no array, and no op; the call says so, to all ranks.
+  // None is no array, op, root or the like; the call says so, to all ranks.
   const auto x = nb::arg("x").none();
   const auto stream = optional("stream");
   const auto dtype = optional("dtype");
   const auto algorithm = optional("algorithm");
   const auto timeout = optional("timeout");
-  const auto symmetric = nb::arg("symmetric") = false;
-  const auto factor = nb::arg("factor") = 1.0;
+  const auto symmetric = nb::arg("symmetric").none() = false;
+  const auto factor = nb::arg("factor").none() = 1.0;
   const auto op = nb::arg("op").none() = "sum";
-  const auto root = nb::arg("root") = 0;
+  const auto root = nb::arg("root").none() = 0;
   const auto keywords = nb::kw_only();
 
 #define SIGNATURE(name, parameters, keywords, result)                                                   \
@@ -249,8 +258,8 @@ void add_collectives(nb::class_<Group>& group, nb::module_& module) {
             "Block s of `out` = this rank's block of rank s's `x`. Collective. Returns `out`, by default a "
             "new array.");
   group.def(
-      "all_to_all_v", all_to_all_v, x, nb::arg("in_counts"), nb::arg("out"), nb::arg("out_counts"), keywords,
-      stream, dtype, timeout,
+      "all_to_all_v", all_to_all_v, x, nb::arg("in_counts").none(), nb::arg("out").none(),
+      nb::arg("out_counts").none(), keywords, stream, dtype, timeout,
       SIGNATURE("all_to_all_v", "x: Array, in_counts: Sequence[int], out: Array, out_counts: Sequence[int]",
                 "", "Array"),
       "all_to_all with blocks of any size, one after the other. Collective. Returns `out`.\n\n"
@@ -277,12 +286,12 @@ void add_collectives(nb::class_<Group>& group, nb::module_& module) {
                       "symmetric: bool = False, ", "Array"),
             "`out` = this rank's block of rank `root`'s `x`. Collective. Returns `out`.\n\n"
             "Only the root needs `x`. The other ranks need `out`, which the root allocates if it is None.");
-  group.def("send", send, x, nb::arg("dst"), keywords, stream, dtype, timeout,
+  group.def("send", send, x, nb::arg("dst").none(), keywords, stream, dtype, timeout,
             SIGNATURE("send", "x: Array, dst: int", "", "None"),
             "Sends `x` to rank `dst`. The k-th send of a pair of ranks matches its k-th receive, of the same "
             "count and "
             "type.\n\nIt may return before the receive is called, but do not rely on that: use group_call.");
-  group.def("recv", recv, x, nb::arg("src"), keywords, stream, dtype, timeout,
+  group.def("recv", recv, x, nb::arg("src").none(), keywords, stream, dtype, timeout,
             SIGNATURE("recv", "x: Array, src: int", "", "Array"),
             "Receives `x` from rank `src`. Returns `x`.");
 #undef CHOICE

@@ -73,6 +73,18 @@ void refuse(Tell&& tell) {
   without_gil([&] { (void)tell(reason.status, reason.text.c_str()); });
 }
 
+/// Reads the arguments of a call by `read`. If that raises, the other ranks hear of it through `tell`.
+template <class Read, class Tell>
+void read_or_refuse(Read&& read, Tell&& tell) {
+  try {
+    read();
+  } catch (...) {
+    refuse(tell);
+    raise_interrupt();  // Ctrl-C while the other ranks were told
+    throw;
+  }
+}
+
 /// Makes a call of the C API without the GIL and raises its error.
 template <class Call>
 void run(Call&& call) {

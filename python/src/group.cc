@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "errors.h"
+#include "given.h"
 #include "store.h"
 #include "text.h"
 
@@ -53,9 +54,19 @@ nb::capsule in_capsule(Handle<onehop_group_t> handle) {
   return capsule;
 }
 
-nb::object split(Group& self, int color, int key) {
+nb::object split(Group& self, const Given<int>& color, const Given<int>& key) {
+  int own_color = 0;
+  int own_key = 0;
+  read_or_refuse(
+      [&] {
+        own_color = color.read("color", "an integer of 32 bits");
+        own_key = key.read("key", "an integer of 32 bits");
+      },
+      [&](onehop_status_t status, const char* reason) {
+        return onehop_refuse_split(self.handle(), status, reason);
+      });
   onehop_group_t* part = nullptr;
-  run([&] { return onehop_group_split(self.handle(), color, key, &part); });
+  run([&] { return onehop_group_split(self.handle(), own_color, own_key, &part); });
   if (part == nullptr) return nb::none();
   return in_capsule(Handle<onehop_group_t>(part));
 }
@@ -200,7 +211,12 @@ void add_group(nb::module_& module) {
       .def(
           "barrier",
           [](Group& self, nb::handle timeout) {
-            const int64_t limit = read_timeout(timeout);
+            int64_t limit = 0;
+            read_or_refuse([&] { limit = read_timeout(timeout); },
+                           [&](onehop_status_t status, const char* reason) {
+                             return onehop_refuse_call(self.handle(), ONEHOP_COLLECTIVE_BARRIER, status,
+                                                       reason);
+                           });
             run([&] { return onehop_group_barrier(self.handle(), limit); });
           },
           nb::arg("timeout").none() = nb::none(),
@@ -235,7 +251,7 @@ void add_group(nb::module_& module) {
           "leave", [](Group& self) { without_gil([&] { onehop_group_leave(self.handle()); }); },
           "Leaves the group: later calls raise `InvalidArgument`. Never raises; may be repeated.\n\n"
           "On a GPU it first waits for the device, at most for the group's timeout. Buffers stay readable.")
-      .def("_split", split, nb::arg("color"), nb::arg("key"))
+      .def("_split", split, nb::arg("color").none(), nb::arg("key").none())
       .def("_shrink", shrink, nb::arg("timeout").none())
       .def("_all_gather_bytes", all_gather_bytes, nb::arg("payload"));
   module.attr("_MAX_HOST_RANKS") = int(ONEHOP_MAX_HOST_RANKS);

@@ -394,6 +394,69 @@ def test_the_other_ranks_hear_why_a_call_was_refused(ranks):
     ranks(2, hears_why, timeout=20)
 
 
+# Arguments of which no call can be made, what they are in messages, and the calls that take them.
+WRONG = {
+    "root is 1.0; pass the number of a rank": {"root": 1.0},
+    "root is None; pass": {"root": None},
+    f"root is {1 << 40}; pass": {"root": 1 << 40},
+    "factor is 'x'; pass a number": {"op": "premul_sum", "factor": "x"},
+    "factor is None; pass": {"op": "premul_sum", "factor": None},
+    "symmetric is 2; pass True or False": {"symmetric": 2},
+}
+TAKES = {
+    "all_reduce": ("factor", "symmetric"),
+    "all_gather": ("symmetric",),
+    "reduce_scatter": ("factor", "symmetric"),
+    "all_to_all": ("symmetric",),
+    "broadcast": ("root", "symmetric"),
+    "reduce": ("root", "factor", "symmetric"),
+    "gather": ("root", "symmetric"),
+    "scatter": ("root", "symmetric"),
+}
+
+
+def hears_of_wrong_values(group):
+    for name, taken in TAKES.items():
+        for text, wrong in WRONG.items():
+            if list(wrong)[-1] not in taken:
+                continue
+            x = np.ones(8)
+            out = {"all_gather": np.empty(16), "gather": np.empty(16), "reduce_scatter": np.empty(4), "scatter": np.empty(4)}
+            right = {"op": wrong["op"], "factor": 2} if "op" in wrong else {}
+            with pytest.raises(oh.InvalidArgument) as info:
+                getattr(group, name)(x, out=out.get(name, np.empty(8)), **(wrong if group.rank == 1 else right))
+            assert text in str(info.value) and "\n" not in str(info.value), str(info.value)
+            assert group.rank == 1 or info.value.rank == 1
+    for counts, text in ((None, "in_counts is None"), (4, "in_counts is 4"), ([4, -1], "in_counts has -1")):
+        with pytest.raises(oh.InvalidArgument, match=text):
+            group.all_to_all_v(np.ones(8), counts if group.rank == 1 else [4, 4], np.empty(8), [4, 4])
+    wrong = group.rank == 1
+    for call, text in (
+            (lambda: group.allocate(-1 if wrong else 64), "allocate: rank 1: nbytes is -1; pass a number of bytes"),
+            (lambda: group.allocate(None if wrong else 64), "allocate: rank 1: nbytes is None"),
+            (lambda: group.allocate(64, channels=1.5 if wrong else 16), "allocate: rank 1: channels is 1.5; pass a number of signal channels"),
+            (lambda: oh.Pool(group, "64" if wrong else 64), "allocate: rank 1: nbytes is '64'"),
+            (lambda: group.barrier(timeout="x" if wrong else None), "barrier of rank 1 was rejected: timeout is"),
+            (lambda: group.split(1.5 if wrong else 0), "split: rank 1: color is 1.5; pass an integer"),
+            (lambda: group.split(0, 1 << 40 if wrong else 0), f"split: rank 1: key is {1 << 40}; pass an integer")):
+        with pytest.raises(oh.InvalidArgument) as info:
+            call()
+        assert (text.rpartition(": ")[2] if wrong else text) in str(info.value) and "\n" not in str(info.value), str(info.value)
+        assert wrong or info.value.rank == 1
+    for root in (1.0, None, "x", -1, group.size):
+        with pytest.raises(oh.InvalidArgument, match=f"root is {root!r} on rank 1; pass the number of a rank, 0 to 1") as info:
+            group.broadcast_object("x", root=root if wrong else 0)
+        assert info.value.rank == 1
+    assert group.broadcast_object(group.rank, root=np.int64(1)) == 1
+    assert (group.all_reduce(np.ones(8)) == group.size).all()
+    with pytest.raises(oh.InvalidArgument, match="dst is 0.0; pass the number of a rank"):
+        group.send(np.ones(8), 0.0) if group.rank == 1 else group.recv(np.ones(8), 1)
+
+
+def test_the_other_ranks_hear_of_values_of_a_wrong_type(ranks):
+    ranks(2, hears_of_wrong_values, timeout=20)
+
+
 # Calls with root 0, in which the other ranks pass `bad` where they receive or send.
 ROOTED = {
     "broadcast": lambda g, bad: g.broadcast(np.ones(8) if g.rank == 0 else bad),

@@ -50,6 +50,83 @@ def rejected(rank, size):
     assert torch.equal(tensor, torch.full((2,), float(size)))
 
 
+def hears(rank, error, reason, make, asynchronous=False):
+    """A mistake that rank 1 alone makes in a call is raised there, and told to the others."""
+    if rank == 1:
+        with pytest.raises(error, match=reason):
+            make()
+    else:
+        with pytest.raises(dist.DistBackendError, match=f"of rank 1 was rejected: .*{reason}.*rank 1") as caught:
+            work = make()
+            if asynchronous:
+                work.wait()
+        assert "rejected: onehop:" not in str(caught.value)
+
+
+def is_in_order(rank, size, group=None):
+    tensor = torch.full((2,), float(rank))
+    dist.all_reduce(tensor, group=group)
+    assert torch.equal(tensor, torch.full((2,), float(sum(range(size)))))
+
+
+def refused(rank, size, asynchronous):
+    wrong = rank == 1
+    number = torch.int16 if wrong else torch.float32
+    tensor = torch.ones(4, 4)[:, ::2] if wrong else torch.ones(4, 2)
+    root, more = 1, 3 if wrong else 2
+
+    def pairs(count=size, elements=2):
+        return [torch.ones(elements) for _ in range(count)]
+
+    for error, reason, method, *arguments in (
+        (TypeError, "Short", dist.all_reduce, torch.ones(2, dtype=number)),
+        (TypeError, "Short", dist.reduce, torch.ones(2, dtype=number), 0),
+        (ValueError, "not contiguous", dist.all_reduce, tensor),
+        (ValueError, "not contiguous", dist.all_reduce_coalesced, [torch.ones(3), tensor]),
+        (ValueError, "not contiguous", dist.broadcast, tensor, 0),
+        (ValueError, "has 3 elements", dist.gather, torch.ones(2), pairs(elements=more) if rank == root else None, root),
+        (ValueError, "has 3 elements", dist.scatter, torch.ones(2), pairs(elements=more) if rank == root else None, root),
+        (ValueError, "has 3 elements", dist.all_gather, pairs(elements=more), torch.ones(2)),
+        (ValueError, "has 1 tensors", dist.all_gather, pairs(1 if wrong else size), torch.ones(2)),
+        (ValueError, "has 1 tensors", dist.all_to_all, pairs(), pairs(1 if wrong else size)),
+        (ValueError, "has 1 tensors", dist.reduce_scatter, torch.ones(2), pairs(1 if wrong else size)),
+        (ValueError, "needs .* elements", dist.all_gather_into_tensor, torch.ones(more * size), torch.ones(2)),
+        (ValueError, "needs .* elements", dist.reduce_scatter_tensor, torch.ones(2), torch.ones(more * size)),
+        (ValueError, "add up to", dist.all_to_all_single, torch.ones(size), torch.ones(size), None, [more - 1] * size),
+        (TypeError, "Short", dist.all_reduce, torch.ones(2, dtype=number)),
+    ):
+        hears(rank, error, reason, lambda: method(*arguments, async_op=asynchronous), asynchronous)
+        is_in_order(rank, size)
+    # The last call of the process group.
+    hears(rank, ValueError, "not contiguous", lambda: dist.broadcast(tensor, 0, async_op=asynchronous), asynchronous)
+
+
+def refused_at_first(rank, size):
+    """The first call of a process group forms its group of onehop's, also where it is refused. torch counts it."""
+    tensor = torch.ones(2, dtype=torch.int16 if rank == 1 else torch.float32)
+    for group in (dist.group.WORLD, dist.new_group(list(range(size)))):
+        hears(rank, TypeError, "Short", lambda: dist.all_reduce(tensor, group=group))
+        assert group._get_backend(torch.device("cpu"))._get_sequence_number_for_group() == 1
+        is_in_order(rank, size, group)
+
+
+def refused_in_a_batch(rank, size):
+    """It is raised at the end."""
+
+    def batch():
+        with dist._coalescing_manager(device=torch.get_default_device()):
+            for tensor in tensors:
+                dist.broadcast(tensor, src=0)
+
+    for position in (0, 1):
+        tensors = [torch.full((4, 2), float(rank)), torch.full((4, 2), float(rank))]
+        if rank == 1:
+            tensors[position] = torch.ones(4, 4)[:, ::2]
+        hears(rank, ValueError, "not contiguous", batch)
+        assert torch.equal(tensors[1 - position], torch.full((4, 2), float(rank)))
+        is_in_order(rank, size)
+
+
 def mismatched(rank, size):
     """Different shapes: every rank is told both, and the group stays usable."""
     with pytest.raises(dist.DistBackendError, match="mismatch"):
@@ -207,6 +284,17 @@ def test_settings(ranks, name, value, says):
 @pytest.mark.parametrize("body", [rejected, mismatched], ids=lambda b: b.__name__)
 def test_arguments(ranks, body):
     ranks(2, body)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["synchronous", "asynchronous"])
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_mistake_of_one_rank(ranks, size, asynchronous):
+    ranks(size, refused, asynchronous)
+
+
+@pytest.mark.parametrize("body", [refused_at_first, refused_in_a_batch], ids=lambda b: b.__name__)
+def test_a_mistake_of_one_rank_first_and_in_a_batch(ranks, body):
+    ranks(3, body)
 
 
 @pytest.mark.parametrize("how", ["synchronous", "asynchronous", "new_group", "receiving"])

@@ -308,6 +308,8 @@ const Function kFunctions[] = {
     REFUSES(onehop_recv),
     REFUSES(onehop_refuse_call),
     REFUSES(onehop_refuse_registration),
+    REFUSES(onehop_refuse_allocation),
+    REFUSES(onehop_refuse_split),
     REFUSES_ZEROES(onehop_group_call_begin),
     REFUSES(onehop_group_call_end),
     REFUSES(onehop_group_call_drop),

@@ -262,6 +262,20 @@ onehop_status_t onehop_refuse_registration(onehop_group_t* group, onehop_status_
   });
 }
 
+onehop_status_t onehop_refuse_allocation(onehop_group_t* group, onehop_status_t status, const char* message) {
+  return guard([&] {
+    Group& target = deref(group, "group").group;
+    refuse_allocation(target, to_reason(status, message));
+  });
+}
+
+onehop_status_t onehop_refuse_split(onehop_group_t* group, onehop_status_t status, const char* message) {
+  return guard([&] {
+    Group& target = deref(group, "group").group;
+    refuse_split(target, to_reason(status, message));
+  });
+}
+
 onehop_status_t onehop_group_call_begin(void) {
   return guard([] { open_scopes().emplace_back(); });
 }

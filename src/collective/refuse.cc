@@ -10,10 +10,18 @@ namespace {
 constexpr const char* kAllGather = "all_gather";
 
 /// The status that all ranks receive.
-Status refusal(Rank rank, const Error& reason) {
+Status refusal(const char* call, Rank rank, const Error& reason) {
   return {.code = reason.code(),
           .origin = rank,
-          .message = fmt::format("{}: rank {}: {}", kAllGather, rank.value, reason.message())};
+          .message = fmt::format("{}: rank {}: {}", call, rank.value, reason.message())};
+}
+
+/// Refuses a call that begins with an all-gather of bytes.
+void refuse_exchange(Group& group, const char* call, const Error& reason) {
+  Group::State& state = group.state();
+  state.call(call, group.timeout(), [&](os::CallDeadline& deadline) {
+    (void)state.mesh().all_gather("", deadline.arm(), call, refusal(call, state.rank(), reason));
+  });
 }
 
 }  // namespace
@@ -54,16 +62,17 @@ void refuse_registration(Group& group, const Error& reason) {
   (void)group.state().local().register_buffer(nullptr, 0, {}, &reason);
 }
 
+void refuse_allocation(Group& group, const Error& reason) {
+  refuse_exchange(group, "allocate", reason);
+}
+
 void refuse_all_gather(Group& group, const Error& reason) {
-  Group::State& state = group.state();
-  state.call(kAllGather, group.timeout(), [&](os::CallDeadline& deadline) {
-    (void)state.mesh().all_gather("", deadline.arm(), kAllGather, refusal(state.rank(), reason));
-  });
+  refuse_exchange(group, kAllGather, reason);
 }
 
 void refuse_all_gather(IpcChannel& channel, const Error& reason) {
   (void)channel.mesh()->all_gather("", Deadline::after(kDefaultTimeout), kAllGather,
-                                   refusal(channel.rank(), reason));
+                                   refusal(kAllGather, channel.rank(), reason));
 }
 
 void refuse_channel_call(IpcChannel& channel, const char* call, const Error& reason) {
@@ -71,7 +80,7 @@ void refuse_channel_call(IpcChannel& channel, const char* call, const Error& rea
 }
 
 void refuse_split(Group& group, const Error& reason) {
-  (void)group.state().split(-1, 0, Status::of(reason, group.rank()));
+  (void)group.state().split(-1, 0, refusal("split", group.rank(), reason));
 }
 
 }  // namespace onehop

@@ -25,6 +25,9 @@ void refuse_call(Group& group, Collective collective, const Error& reason,
 /// Refuses a Group::register_buffer on all ranks with `reason`. Always throws.
 void refuse_registration(Group& group, const Error& reason);
 
+/// Refuses a Group::allocate on all ranks, and leaves the group usable. Always throws.
+void refuse_allocation(Group& group, const Error& reason);
+
 /// Refuses a split on all ranks. Always throws.
 void refuse_split(Group& group, const Error& reason);
 

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <exception>
+#include <string_view>
 #include <utility>
 
 #include "lists.h"
@@ -112,6 +113,12 @@ Engine& Backend::engine(at::Device device) {
     return *engine;
   }
   return join(lane, device);
+}
+
+Engine& Backend::engine_of_kind(at::Device device) {
+  Lane& lane = this->lane(device);
+  Engine* engine = lane.engine.load(std::memory_order_acquire);
+  return engine != nullptr ? *engine : join(lane, device);
 }
 
 Engine& Backend::join(Lane& lane, at::Device device) {
@@ -239,7 +246,6 @@ Backend::WorkPtr Backend::submit(std::vector<Call> calls, Submission submission)
     // A synchronous call has no handle, as with NCCL: its caller would wait for it before the batch can end.
     return submission.async ? coalesced_work_ : nullptr;
   }
-  ++sequence_;
   const auto on = [](const Call& call) { return call.in.defined() ? call.in.device() : call.out.device(); };
   at::Device device = at::kCPU;
   if (!calls.empty() && calls[0].collective != ONEHOP_COLLECTIVE_BARRIER) device = on(calls[0]);
@@ -262,6 +268,7 @@ void Backend::run_all(Engine& engine, const std::vector<Call>& calls, void* stre
 
 Backend::WorkPtr Backend::submit_host(std::vector<Call> calls, Submission submission,
                                       c10::intrusive_ptr<HostWork> work) {
+  begin();
   const int64_t timeout_ms = milliseconds(submission.timeout);
   const auto collective = std::stable_partition(
       calls.begin(), calls.end(), [](const Call& call) { return point_to_point(call.collective); });
@@ -301,6 +308,7 @@ Backend::WorkPtr Backend::submit_host(std::vector<Call> calls, Submission submis
 Backend::WorkPtr Backend::submit_device(std::vector<Call> calls, Submission submission, at::Device device) {
   const int64_t timeout_ms = milliseconds(submission.timeout);
   Engine& engine = this->engine(device);
+  begin();
   const c10::DeviceGuard device_guard(device);
   const c10::impl::VirtualGuardImpl streams(device.type());
   const c10::Stream current = streams.getStream(device);
@@ -342,6 +350,42 @@ Backend::WorkPtr Backend::submit_device(std::vector<Call> calls, Submission subm
                                          submission.host_waits);
 }
 
+void Backend::refuse(const Collective& collective, const std::exception_ptr& error) noexcept {
+  try {
+    if (closed_ || getSize() == 1) return;
+    onehop_status_t status = ONEHOP_ERROR_OUT_OF_RESOURCES;
+    std::string reason;
+    try {
+      std::rethrow_exception(error);
+    } catch (const c10::DistBackendError&) {
+      return;  // The process group has failed: there is nobody to tell.
+    } catch (const c10::Error& mistake) {
+      status = ONEHOP_ERROR_INVALID_ARGUMENT;
+      reason = mistake.what_without_backtrace();
+    } catch (const std::exception& failure) {
+      reason = failure.what();
+    }
+    constexpr std::string_view kPrefix = "onehop: ";  // which the others' errors have already
+    if (reason.starts_with(kPrefix)) reason.erase(0, kPrefix.size());
+    ++sequence_;
+    const auto tell = [this, collective, status, reason = std::move(reason)]() noexcept {
+      try {
+        engine_of_kind(collective.device).refuse(collective.kind, status, reason.c_str());
+      } catch (const std::exception&) {
+        // No group could be formed, and the others are told of that.
+      }
+    };
+    if (collective.device.is_cpu() && collective.async) {
+      executor_.post(tell);
+    } else {
+      if (collective.device.is_cpu()) executor_.drain();  // the order of calls is that of the caller
+      tell();
+    }
+  } catch (const std::exception&) {
+    // This rank has no memory or no thread left; it has an error to throw.
+  }
+}
+
 void Backend::startCoalescing() {
   coalesced_.clear();  // of a batch that an exception cut short
   coalesced_outputs_.clear();
@@ -366,7 +410,6 @@ Backend::WorkPtr Backend::endCoalescing() {
     work->finish_part();
     return enqueued;
   }
-  ++sequence_;
   return submit_host(std::move(calls), std::move(submission), std::move(work));
 }
 

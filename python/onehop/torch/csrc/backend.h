@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -32,6 +33,9 @@ struct GroupOptions final : c10d::Backend::Options {
   using Options::Options;
 };
 
+/// Whether this thread's collective has got as far as its engine (Backend::attempt).
+inline thread_local constinit bool t_begun = false;
+
 /// One rank of a process group. Serves CPU tensors and those of one device, by two groups of onehop, which
 /// are joined when the first such tensor arrives (the device's also by eagerConnectSingleDevice).
 ///
@@ -54,6 +58,28 @@ class Backend final : public RenamedMethods {
   void setTimeout(std::chrono::milliseconds timeout) override { timeout_ms_ = timeout.count(); }
 
   void eagerConnectSingleDevice(at::Device device) override { group(device); }
+
+  /// A collective that the other ranks make.
+  struct Collective {
+    onehop_collective_t kind;
+    at::Device device;
+    bool async;
+  };
+  /// Makes a collective by `make`. If that throws before this rank has begun the call, because an argument is wrong, the
+  /// others get that error from theirs: otherwise this rank's next call would meet the one that they are in.
+  /// `describe` returns the Collective.
+  template <class Make, class Describe>
+  WorkPtr attempt(const Make& make, const Describe& describe) {
+    t_begun = false;
+    try {
+      return make();
+    } catch (...) {
+      if (!t_begun) refuse(describe(), std::current_exception());
+      throw;
+    }
+  }
+  /// Waits for the others as the call would: not if it is asynchronous, nor on a device.
+  void refuse(const Collective& collective, const std::exception_ptr& error) noexcept;
 
   bool supportsCoalescing() const override { return true; }
   void startCoalescing() override;
@@ -143,6 +169,8 @@ class Backend final : public RenamedMethods {
 
   Lane& lane(at::Device device) { return device.is_cpu() ? host_ : device_; }
   Engine& engine(at::Device device);
+  /// The one that serves this kind of device, joined if necessary.
+  Engine& engine_of_kind(at::Device device);
   Engine& join(Lane& lane, at::Device device);
   static void open(Lane& lane, std::shared_ptr<Engine> engine, at::Device device);
   at::Device barrier_device(const c10d::BarrierOptions& options);
@@ -160,6 +188,11 @@ class Backend final : public RenamedMethods {
   int check_root(int64_t root) const;
   void check_open() const;
 
+  /// The checks are over: from here on, errors are those of the call.
+  void begin() {
+    ++sequence_;
+    t_begun = true;
+  }
   WorkPtr submit(Call call, Submission submission);
   WorkPtr submit(std::vector<Call> calls, Submission submission);
   WorkPtr submit_host(std::vector<Call> calls, Submission submission, c10::intrusive_ptr<HostWork> work);

@@ -40,6 +40,8 @@ class Engine {
   /// Host: returns when the call is complete. Devices: enqueues it on `stream`. Throws DistBackendError. Not
   /// responsible for Call::after.
   virtual void run(const Call& call, void* stream, int64_t timeout_ms) = 0;
+  /// Tells the ranks that make a collective that this rank, which should make it too, does not, and why. Never throws.
+  virtual void refuse(onehop_collective_t collective, onehop_status_t status, const char* reason) {}
   /// Makes the calls from begin() to end() of this thread start together at the end. drop() replaces end().
   virtual void begin() {}
   virtual void end() {}
@@ -132,6 +134,9 @@ class GroupEngine final : public Engine {
     const onehop_call_t made = call.on(stream, timeout_ms);
     const onehop_status_t status = onehop_run(group_, &made, nullptr);
     if (status != ONEHOP_OK) raise(status, name(call.collective).c_str(), members_);
+  }
+  void refuse(onehop_collective_t collective, onehop_status_t status, const char* reason) override {
+    (void)onehop_refuse_call(group_, collective, status, reason);
   }
   void begin() override { check_status(onehop_group_call_begin(), "group call"); }
   void end() override { check_status(onehop_group_call_end(), "group call"); }

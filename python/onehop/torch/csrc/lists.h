@@ -26,6 +26,16 @@ inline void check_list(const Tensors& tensors, size_t size, const at::Tensor& li
   }
 }
 
+/// Sets `found` to the device of a tensor that is not on the CPU, if there is one.
+inline void find_device(const at::Tensor& tensor, at::Device& found) {
+  if (tensor.defined() && !tensor.device().is_cpu()) found = tensor.device();
+}
+inline void find_device(int64_t /*split*/, at::Device& /*found*/) {}
+template <class Element>
+void find_device(const std::vector<Element>& list, at::Device& found) {
+  for (const Element& element : list) find_device(element, found);
+}
+
 inline int64_t total(const Tensors& tensors) {
   int64_t sum = 0;
   for (const at::Tensor& tensor : tensors) sum += tensor.numel();

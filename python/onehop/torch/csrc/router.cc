@@ -348,6 +348,7 @@ void Router::startCoalescing() {
   batch_engines_.clear();  // of a batch that an exception cut short
   batch_works_.clear();
   batch_error_ = nullptr;
+  batch_collective_.reset();
   batching_ = true;
 }
 
@@ -372,11 +373,13 @@ Router::WorkPtr Router::endCoalescing() {
   TORCH_CHECK_VALUE(batching_, "onehop: endCoalescing without startCoalescing");
   batching_ = false;
   std::vector<WorkPtr> works = std::exchange(batch_works_, {});
+  const auto collective = std::exchange(batch_collective_, std::nullopt);
   if (const std::exception_ptr error = std::exchange(batch_error_, nullptr)) {
     for (c10d::Backend* const engine : std::exchange(batch_engines_, {})) {
       if (engine == onehop_.get()) engine->startCoalescing();  // drops its calls
       engine->endCoalescing();
     }
+    if (collective) onehop_->refuse(*collective, error);
     std::rethrow_exception(error);
   }
   if (works.empty() && batch_engines_.empty()) {
@@ -384,7 +387,9 @@ Router::WorkPtr Router::endCoalescing() {
     return onehop_->endCoalescing();  // completed
   }
   for (c10d::Backend* const engine : std::exchange(batch_engines_, {})) {
-    works.push_back(engine->endCoalescing());
+    const auto end = [engine] { return engine->endCoalescing(); };
+    const bool tells = collective && engine == onehop_.get();
+    works.push_back(tells ? onehop_->attempt(end, [&] { return *collective; }) : end());
   }
   if (works.size() == 1) return works[0];
   return c10::make_intrusive<BatchWork>(getRank(), std::move(works));
@@ -394,8 +399,8 @@ Router::WorkPtr Router::endCoalescing() {
 
 Router::WorkPtr Router::gather_single(at::Tensor& output, at::Tensor& input,
                                       const c10d::GatherOptions& options) {
-  return pass(input.device(), options.timeout,
-              [&](auto& engine) { return gather_into(engine, output, input, options); });
+  const auto method = [](auto& engine, auto&... arguments) { return gather_into(engine, arguments...); };
+  return collect(ONEHOP_COLLECTIVE_GATHER, input.device(), method, options, output, input);
 }
 
 /// Gloo sends and receives by the host, and does not look where a tensor is: the system call that gets a device's

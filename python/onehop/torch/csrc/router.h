@@ -67,63 +67,70 @@ class Router final : public RenamedMethods {
   WorkPtr endCoalescing() override;
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
-    return pass(on(tensors), options.timeout, &c10d::Backend::broadcast, tensors, options);
+    return collect(ONEHOP_COLLECTIVE_BROADCAST, on(tensors), &c10d::Backend::broadcast, options, tensors);
   }
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
-    return pass(on(tensors), options.timeout, &c10d::Backend::allreduce, tensors, options);
+    return collect(ONEHOP_COLLECTIVE_ALL_REDUCE, on(tensors), &c10d::Backend::allreduce, options, tensors);
   }
   WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override {
-    return pass(on(tensors), options.timeout, &c10d::Backend::allreduce_sparse, tensors, options);
+    return collect(ONEHOP_COLLECTIVE_ALL_REDUCE, on(tensors), &c10d::Backend::allreduce_sparse, options,
+                   tensors);
   }
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override {
-    return pass(on(tensors), options.timeout, &c10d::Backend::allreduce_coalesced, tensors, options);
+    return collect(ONEHOP_COLLECTIVE_ALL_REDUCE, on(tensors), &c10d::Backend::allreduce_coalesced, options,
+                   tensors);
   }
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override {
-    return pass(on(tensors), options.timeout, &c10d::Backend::reduce, tensors, options);
+    return collect(ONEHOP_COLLECTIVE_REDUCE, on(tensors), &c10d::Backend::reduce, options, tensors);
   }
   WorkPtr allgather(TensorLists& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override {
-    return pass(on(inputs), options.timeout, &c10d::Backend::allgather, outputs, inputs, options);
+    return collect(ONEHOP_COLLECTIVE_ALL_GATHER, on(inputs), &c10d::Backend::allgather, options, outputs,
+                   inputs);
   }
   WorkPtr allgather_coalesced(TensorLists& outputs, Tensors& inputs,
                               const c10d::AllgatherOptions& options) override {
-    return pass(on(inputs), options.timeout, &c10d::Backend::allgather_coalesced, outputs, inputs, options);
+    return collect(ONEHOP_COLLECTIVE_ALL_GATHER, on(inputs), &c10d::Backend::allgather_coalesced, options,
+                   outputs, inputs);
   }
   WorkPtr gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override {
-    return pass(on(inputs), options.timeout, &c10d::Backend::gather, outputs, inputs, options);
+    return collect(ONEHOP_COLLECTIVE_GATHER, on(inputs), &c10d::Backend::gather, options, outputs, inputs);
   }
   WorkPtr scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) override {
-    return pass(on(outputs), options.timeout, &c10d::Backend::scatter, outputs, inputs, options);
+    return collect(ONEHOP_COLLECTIVE_SCATTER, on(outputs), &c10d::Backend::scatter, options, outputs, inputs);
   }
   WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs,
                          const c10d::ReduceScatterOptions& options) override {
-    return pass(on(outputs), options.timeout, &c10d::Backend::reduce_scatter, outputs, inputs, options);
+    return collect(ONEHOP_COLLECTIVE_REDUCE_SCATTER, on(outputs), &c10d::Backend::reduce_scatter, options,
+                   outputs, inputs);
   }
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override {
-    return pass(on(inputs), options.timeout, &c10d::Backend::alltoall, outputs, inputs, options);
+    return collect(ONEHOP_COLLECTIVE_ALL_TO_ALL, on(inputs), &c10d::Backend::alltoall, options, outputs,
+                   inputs);
   }
   WorkPtr all_gather_single(at::Tensor& output, at::Tensor& input,
                             const c10d::AllgatherOptions& options) override {
-    return pass(input.device(), options.timeout, &c10d::Backend::_allgather_base, output, input, options);
+    return collect(ONEHOP_COLLECTIVE_ALL_GATHER, input.device(), &c10d::Backend::_allgather_base, options,
+                   output, input);
   }
   WorkPtr all_gather_single_coalesced(Tensors& outputs, Tensors& inputs,
                                       const c10d::AllgatherOptions& options) override {
-    return pass(on(inputs), options.timeout, &c10d::Backend::allgather_into_tensor_coalesced, outputs, inputs,
-                options);
+    return collect(ONEHOP_COLLECTIVE_ALL_GATHER, on(inputs), &c10d::Backend::allgather_into_tensor_coalesced,
+                   options, outputs, inputs);
   }
   WorkPtr reduce_scatter_single(at::Tensor& output, at::Tensor& input,
                                 const c10d::ReduceScatterOptions& options) override {
-    return pass(input.device(), options.timeout, &c10d::Backend::_reduce_scatter_base, output, input,
-                options);
+    return collect(ONEHOP_COLLECTIVE_REDUCE_SCATTER, input.device(), &c10d::Backend::_reduce_scatter_base,
+                   options, output, input);
   }
   WorkPtr reduce_scatter_single_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::ReduceScatterOptions& options) override {
-    return pass(on(inputs), options.timeout, &c10d::Backend::reduce_scatter_tensor_coalesced, outputs, inputs,
-                options);
+    return collect(ONEHOP_COLLECTIVE_REDUCE_SCATTER, on(inputs),
+                   &c10d::Backend::reduce_scatter_tensor_coalesced, options, outputs, inputs);
   }
   WorkPtr all_to_all_single(at::Tensor& output, at::Tensor& input, Splits& output_splits,
                             Splits& input_splits, const c10d::AllToAllOptions& options) override {
-    return pass(input.device(), options.timeout, &c10d::Backend::alltoall_base, output, input, output_splits,
-                input_splits, options);
+    return collect(ONEHOP_COLLECTIVE_ALL_TO_ALL, input.device(), &c10d::Backend::alltoall_base, options,
+                   output, input, output_splits, input_splits);
   }
   WorkPtr gather_single(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& options) override;
   WorkPtr send(Tensors& tensors, int destination, int tag) override {
@@ -136,7 +143,8 @@ class Router final : public RenamedMethods {
     return transfer(tensors, &c10d::Backend::recvAnysource, tag);
   }
   WorkPtr barrier(const c10d::BarrierOptions& options) override {
-    return pass(options.device.value_or(at::kCPU), options.timeout, &c10d::Backend::barrier, options);
+    return pass(options.device.value_or(at::kCPU), options.timeout,
+                [&](c10d::Backend& engine) { return engine.barrier(options); });
   }
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override {
     route(at::kCPU, options.timeout).monitoredBarrier(options, wait_all_ranks);
@@ -202,15 +210,33 @@ class Router final : public RenamedMethods {
     return tensors.empty() ? at::Device(at::kCPU) : tensors[0].device();
   }
   /// Calls a method of the engine that serves `device`, with what a batch needs around it.
-  template <class Method, class... Arguments>
-  WorkPtr pass(at::Device device, std::chrono::milliseconds timeout, const Method& method,
-               Arguments&... arguments) {
+  template <class Method>
+  WorkPtr pass(at::Device device, std::chrono::milliseconds timeout, const Method& method) {
     c10d::Backend& engine = route(device, timeout);
-    if (C10_LIKELY(!batching_)) return std::invoke(method, engine, arguments...);
-    return pass_in_batch(engine,
-                         [&](c10d::Backend& each) { return std::invoke(method, each, arguments...); });
+    if (C10_LIKELY(!batching_)) return method(engine);
+    return pass_in_batch(engine, method);
   }
-  /// The same for a send or receive.
+  /// The same for a collective whose arguments may be wrong: onehop tells the other ranks of that.
+  template <class Method, class Options, class... Arguments>
+  WorkPtr collect(onehop_collective_t collective, at::Device device, const Method& method,
+                  const Options& options, Arguments&... arguments) {
+    c10d::Backend& engine = route(device, options.timeout);
+    const auto make = [&](c10d::Backend& each) { return std::invoke(method, each, arguments..., options); };
+    const bool by_onehop = &engine == onehop_.get();
+    const auto describe = [&](bool async) {
+      // If the tensors are on different devices, the other ranks' are likely not on the CPU.
+      onehop_torch::Backend::Collective result{collective, device, async};
+      (find_device(arguments, result.device), ...);
+      return result;
+    };
+    if (C10_LIKELY(!batching_)) {
+      if (!by_onehop) return make(engine);
+      return onehop_->attempt([&] { return make(engine); }, [&] { return describe(options.asyncOp); });
+    }
+    if (by_onehop && !(batch_error_ && batch_collective_)) batch_collective_ = describe(true);
+    return pass_in_batch(engine, make);
+  }
+  /// A send or receive.
   template <class Method, class... Numbers>
   WorkPtr transfer(Tensors& tensors, Method method, Numbers... numbers) {
     return pass(on(tensors), c10d::kUnsetTimeout, [&](c10d::Backend& engine) {
@@ -238,6 +264,8 @@ class Router final : public RenamedMethods {
   std::vector<c10d::Backend*> batch_engines_;  ///< that have begun a batch of their own
   std::vector<WorkPtr> batch_works_;           ///< of engines that know no batches
   std::exception_ptr batch_error_;             ///< of the first call that failed; the others are dropped
+  /// One that onehop carries, if there is any; the one that failed, if it did.
+  std::optional<onehop_torch::Backend::Collective> batch_collective_;
 };
 
 /// An engine of torch, which module.cc makes by Python.

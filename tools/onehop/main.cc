@@ -128,6 +128,8 @@ std::string complaint_about_extra(const CLI::App& app) {
     for (const CLI::Option* option : asked.get_options()) {
       for (const std::string& name : option->get_lnames()) words.push_back("--" + name);
     }
+    if (std::ranges::find(words, typed) != words.end())
+      return fmt::format("'{}'{} is no option after '--'; leave out the '--'", typed, whose);
     std::string theirs;
     if (typed == "--np" && asked.get_option_no_throw("--ranks") != nullptr) {
       theirs = "; what mpirun calls so is -n N";
@@ -146,8 +148,15 @@ std::string complaint_about_extra(const CLI::App& app) {
   return fmt::format("unknown subcommand '{}'{}", typed, suggestion(typed, names_of_commands(app)));
 }
 
-/// What CLI11 says of something missing or repeated, in a sentence.
+/// What CLI11 says of something missing, repeated or given a value, in a sentence.
 std::string complaint_about_missing(const CLI::App& app, const std::string& message) {
+  constexpr std::string_view kFlagWithValue = "Could not convert: ";
+  if (const std::size_t value = message.find(" = ");
+      message.starts_with(kFlagWithValue) && value != std::string::npos) {
+    return fmt::format("{} takes no value, got '{}'",
+                       message.substr(kFlagWithValue.size(), value - kFlagWithValue.size()),
+                       message.substr(value + 3));
+  }
   if (const std::size_t twice = message.find(": At Most 1 required"); twice != std::string::npos)
     return fmt::format("{} is given more than once", message.substr(0, twice));
   constexpr std::string_view kNoValue = ": 1 required ";

@@ -355,7 +355,7 @@ TEST(Rendezvous, ARankWhoseNumberAnotherProcessTakesSaysSo) {
     std::atomic<int> told = 0;
     run_threads(3, [&](Rank thread) {
       JoinOptions options{.rank = Rank{thread.value == 2 ? twice : thread.value}, .size = 3};
-      options.timeout = milliseconds{1000};
+      options.timeout = milliseconds{2000};
       try {
         (void)Group::join(store, options);
         ADD_FAILURE() << "rank 2 has not come";

@@ -50,7 +50,7 @@ OptionalType cupy_array("cupy", "ndarray");
 OptionalType numpy_array("numpy", "ndarray");
 
 [[noreturn]] void raise_not_contiguous(const char* name, nb::handle object) {
-  // Of sparse tensors of PyTorch no copy would be, either.
+  // A copy of a sparse PyTorch tensor would not be contiguous either.
   if (nb::cast<bool>(nb::bool_(nb::getattr(object, "is_sparse", nb::bool_(false)))))
     raise_invalid(std::string(name) + ", " + type_text(object) + ", is sparse; pass x.to_dense()");
   raise_invalid(std::string(name) + ", " + type_text(object) +
@@ -189,7 +189,7 @@ Array read_torch(nb::handle tensor, nb::handle dtype, const char* name) {
   const nb::object type = tensor.attr("dtype");
   const onehop_dtype_t own = cached_dtype(type);
   const std::size_t count = as_size(tensor.attr("numel")());
-  // Tensors that stand for others, and those of device meta.
+  // A DTensor or AsyncCollectiveTensor, or a tensor on device meta.
   if (array.data == nullptr && count > 0) {
     raise_invalid(std::string(name) + ", " + type_text(tensor) +
                   ", has no memory of its own; pass a tensor that has: of a DTensor x.to_local(), of an "
@@ -199,7 +199,7 @@ Array read_torch(nb::handle tensor, nb::handle dtype, const char* name) {
     array.dtype = own;
     array.count = count;
   } else {
-    // Complex numbers that are interpreted as another type.
+    // `dtype` interprets the stored numbers, which are not conjugated.
     if (!dtype.is_none() && is_true(tensor.attr("is_conj")()))
       raise_invalid(std::string(name) + " is a conjugated view; pass x.resolve_conj()");
     set_elements(array, count * as_size(tensor.attr("element_size")()), own, dtype, name, tensor);

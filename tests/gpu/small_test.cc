@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Little of everything, for compute-sanitizer. It runs the kernels of a process one after another, so ranks that share
-// a GPU must be processes there. It does not follow a fork, so those are ranks that `onehop launch` has started
-// (scripts/gpu_tests.py).
+// A little of everything, for compute-sanitizer. The tool runs the kernels of a process one after another, so ranks that
+// share a GPU must be processes. It does not follow a fork, so `onehop launch` starts them (scripts/gpu_tests.py).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -350,8 +350,8 @@ class Job {
   Guard guard_;  ///< after what the ranks use: ends first
   std::vector<Process> ranks_;
   LaunchOutcome outcome_;
-  int lost_output_ =
-      0;  ///< the errno with which the output of ranks was lost, unless a rank had failed before
+  /// The errno with which the output of ranks was lost; 0 if it was not, or if a rank had failed before.
+  int lost_output_ = 0;
   std::optional<Deadline> kill_at_;  ///< set once the job is being ended
   bool killed_ = false;
 };

@@ -12,7 +12,7 @@
 namespace onehop::device {
 
 /// The epoch of this kernel, at least 1. Every thread reads it, as early as possible.
-/// relaxed.gpu: pairs with the additions in advance_epoch() of earlier kernels, which have ended, and of this kernel.
+/// relaxed.gpu: pairs with the additions in add_share() of earlier kernels, which have ended, and of this kernel.
 __device__ __forceinline__ std::uint64_t read_epoch(const EpochCounter& counter) {
   std::uint64_t shares;
   asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(shares) : "l"(&counter.shares) : "memory");

@@ -38,7 +38,7 @@ static_assert(rings_per_peer(2) <= kMaxRings && 7 * rings_per_peer(8) <= kMaxRin
 struct alignas(128) MessageCounter : EpochCounter {};
 
 /// A number that a peer raises and a warp polls. In a sector of its own (32 bytes), or the stores to other flags delay the
-/// polls, and the polls those stores: with 16 flags to a line of 128 bytes, messages of 256 MB took 4 to 8% longer.
+/// polls, and the polls those stores: with 16 flags to a line of 128 bytes, messages of 256 MB took up to 8% longer.
 struct alignas(32) ChunkFlag {
   std::uint64_t chunks;
 };

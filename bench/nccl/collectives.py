@@ -18,7 +18,7 @@ COUNTS = (1, 7, 1000, 65537, 1 << 20)
 def start(rank, ranks, port, eager=True):
     """Joins the default group; returns this rank's device."""
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    device = torch.device("cuda", rank)
+    device = torch.device("cuda", rank % torch.cuda.device_count())
     torch.cuda.set_device(device)
     dist.init_process_group("nccl", rank=rank, world_size=ranks, timeout=datetime.timedelta(seconds=60),
                             device_id=device if eager else None)

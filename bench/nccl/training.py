@@ -27,9 +27,9 @@ def model():
     return nn.Sequential(nn.Embedding(TOKENS, WIDTH), *layers, nn.Linear(WIDTH, TOKENS))
 
 
-def parallel(net, kind, rank, ranks):
+def parallel(net, kind, ranks):
     if kind in ("ddp", "compile"):
-        net = nn.parallel.DistributedDataParallel(net, device_ids=[rank])
+        net = nn.parallel.DistributedDataParallel(net)
         return torch.compile(net) if kind == "compile" else net
     shape, names = ((ranks, 1), ("data", "tensor")) if kind == "mesh" else ((ranks,), ("data",))
     mesh = init_device_mesh("cuda", shape, mesh_dim_names=names)["data"]
@@ -42,7 +42,7 @@ def main(rank, ranks, port, kind):
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     device = start(rank, ranks, port)
     torch.use_deterministic_algorithms(True, warn_only=True)
-    net = parallel(model().to(device), kind, rank, ranks)
+    net = parallel(model().to(device), kind, ranks)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
     losses, seconds = [], []
     for step in range(STEPS):

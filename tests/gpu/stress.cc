@@ -4,6 +4,7 @@
 // expected value; the host checks the outcome periodically.
 #include <fmt/core.h>
 #include <getopt.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -39,10 +40,14 @@ constexpr const char* kUsage =
   --replays N      replays of random graphs, between eager operations (default: 100000)
   --seconds N      at most this long for each of the two (default: 240)
   --seed N         equal seeds give equal operations (default: 1)
-  --ranks N        processes, one per GPU (default: all GPUs that reach each other)
+  --ranks N        ranks, one per GPU (default: all GPUs that reach each other)
+  --threads        ranks are threads of one process, not processes
   --collectives L  a comma-separated list of all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all,
                    all_to_all_v, gather, scatter, send_recv (default: all)
   --scratch-kib N  staging memory per rank; with less, large calls take several launches (default: the library's)
+
+ONEHOP_TEST_GPUS   makes the ranks share this many GPUs. Kernels of processes that share one take turns, which
+                   is slow; those of threads run at the same time.
 
 Exit code 0: all results were right, or skipped because there are fewer than 2 GPUs. 1: a wrong result or an error,
 with the options that reproduce it.
@@ -54,9 +59,11 @@ struct Options {
   std::uint64_t seconds = 240;
   std::uint64_t seed = 1;
   int ranks = 0;
+  bool threads = false;
   std::size_t scratch_bytes = 0;
   std::string collectives;  ///< as on the command line; empty: all
 
+  [[nodiscard]] std::chrono::seconds limit() const { return std::chrono::seconds{2 * seconds + 90}; }
   [[nodiscard]] std::vector<Collective> kinds() const {
     return collectives.empty() ? all_stress_kinds() : parse_stress_kinds(collectives);
   }
@@ -173,10 +180,11 @@ class Stress {
           "wrong result on rank {} of {}: batch {}, operation {} in it ({}; from {} to {}), "
           "element {}: {:#x} instead of {:#x}; {} elements are wrong so far, {} operations were made. "
           "Reproduce with "
-          "--seed {} --ranks {} --operations {} --replays {}{}{}",
+          "--seed {} --ranks {} --operations {} --replays {}{}{}{}",
           group_.rank().value, group_.size(), found.at_round, found.index, describe(found.op),
           describe_offset(found.op.in), describe_offset(found.op.out), found.element, found.got, found.wanted,
           found.wrong, operations_, options_.seed, group_.size(), options_.operations, options_.replays,
+          options_.threads ? " --threads" : "",
           options_.collectives.empty() ? "" : " --collectives " + options_.collectives,
           options_.scratch_bytes == 0 ? "" : fmt::format(" --scratch-kib {}", options_.scratch_bytes >> 10)));
     }
@@ -320,6 +328,7 @@ std::optional<Options> parse(int argc, char** argv) {
                              {"seconds", required_argument, nullptr, 't'},
                              {"seed", required_argument, nullptr, 's'},
                              {"ranks", required_argument, nullptr, 'n'},
+                             {"threads", no_argument, nullptr, 'p'},
                              {"collectives", required_argument, nullptr, 'c'},
                              {"scratch-kib", required_argument, nullptr, 'k'},
                              {"help", no_argument, nullptr, 'h'},
@@ -329,6 +338,10 @@ std::optional<Options> parse(int argc, char** argv) {
   for (int which = 0; (which = ::getopt_long(argc, argv, "", kOptions, &index)) != -1;) {
     if (which == 'h') return std::nullopt;
     if (which == '?') throw std::invalid_argument("see --help");
+    if (which == 'p') {
+      options.threads = true;
+      continue;
+    }
     if (which == 'c') {
       options.collectives = optarg;
       (void)parse_stress_kinds(options.collectives);
@@ -349,8 +362,40 @@ std::optional<Options> parse(int argc, char** argv) {
   return options;
 }
 
+std::string run_rank(const Options& options, const std::shared_ptr<Store>& store, Rank rank) {
+  JoinOptions join;
+  join.device = DeviceId{0};
+  join.timeout = kTimeout;
+  join.scratch_bytes = options.scratch_bytes;
+  Group group = Group::join(store, options_of(rank, options.ranks, join));
+  return Stress(options, group).run();
+}
+
+std::vector<Exit> run_processes(const Options& options) {
+  const TempDir dir;
+  Processes processes(options.ranks,
+                      [&](Rank rank) { return run_rank(options, file_store(dir.path()), rank); });
+  return processes.wait(options.limit());
+}
+
+std::vector<Exit> run_as_threads(const Options& options) {
+  (void)::alarm(static_cast<unsigned>(options.limit().count()));  // ends a process that hangs
+  const std::shared_ptr<Store> store = memory_store();
+  std::vector<Exit> exits(static_cast<std::size_t>(options.ranks));
+  run_threads(options.ranks, [&](Rank rank) {
+    Exit& exit = exits[static_cast<std::size_t>(rank.value)];
+    try {
+      exit.text = run_rank(options, store, rank);
+      exit.code = 0;
+    } catch (const std::exception& error) {
+      exit.text = error.what();
+    }
+  });
+  return exits;
+}
+
 int run(Options options) {
-  // This process must not use CUDA: the ranks are forked from it.
+  // This process must not use CUDA before it forks.
   if (options.ranks == 0) {
     while (options.ranks < kMaxDevices && gpus_unavailable(options.ranks + 1, Sharing::no).empty())
       ++options.ranks;
@@ -360,22 +405,10 @@ int run(Options options) {
     fmt::print("skipped: {}\n", missing);
     return 0;
   }
-  fmt::print("cuda_stress: {} ranks, seed {}, {} operations, {} replays\n", options.ranks, options.seed,
-             options.operations, options.replays);
+  fmt::print("cuda_stress: {} ranks as {}, seed {}, {} operations, {} replays\n", options.ranks,
+             options.threads ? "threads" : "processes", options.seed, options.operations, options.replays);
   std::fflush(stdout);
-  const TempDir dir;
-  Processes processes(options.ranks, [&](Rank rank) {
-    JoinOptions join;
-    join.rank = rank;
-    join.size = options.ranks;
-    join.device = DeviceId{rank.value};
-    join.timeout = kTimeout;
-    join.scratch_bytes = options.scratch_bytes;
-    Group group = Group::join(file_store(dir.path()), join);
-    return Stress(options, group).run();
-  });
-  const Duration limit = seconds{2 * options.seconds + 90};
-  const std::vector<Exit> exits = processes.wait(limit);
+  const std::vector<Exit> exits = options.threads ? run_as_threads(options) : run_processes(options);
   int code = 0;
   for (std::size_t r = 0; r < exits.size(); ++r) {
     if (exits[r].code == 0) continue;

@@ -39,8 +39,6 @@ int shared_gpus() {
   return count == nullptr ? 0 : std::atoi(count);
 }
 
-namespace {
-
 JoinOptions options_of(Rank rank, int n, JoinOptions options) {
   options.rank = rank;
   options.size = n;
@@ -51,8 +49,6 @@ JoinOptions options_of(Rank rank, int n, JoinOptions options) {
   }
   return options;
 }
-
-}  // namespace
 
 void run_thread_group(int n, const std::function<void(Group&)>& body, const JoinOptions& defaults) {
   const std::shared_ptr<Store> store = memory_store();

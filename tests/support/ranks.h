@@ -20,8 +20,11 @@ void run_threads(int n, const std::function<void(Rank)>& body);
 /// ranks can be tried on machines with few GPUs. 0: unset; each rank has its own.
 [[nodiscard]] int shared_gpus();
 
-/// Like run_threads, with each rank joined over a fresh memory store. If `defaults.device` is a GPU, it is
-/// rank 0's; the other ranks use the GPUs after it.
+/// `options` for a rank of `n`. If its device is a GPU, it is rank 0's; the other ranks use the GPUs after it,
+/// or those of ONEHOP_TEST_GPUS.
+[[nodiscard]] JoinOptions options_of(Rank rank, int n, JoinOptions options);
+
+/// Like run_threads, with each rank joined over a fresh memory store, with `options_of` for each.
 void run_thread_group(int n, const std::function<void(Group&)>& body, const JoinOptions& defaults = {});
 
 /// How a rank that is a process ended.

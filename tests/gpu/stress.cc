@@ -271,6 +271,8 @@ class Stress {
           const StressBatch& batch = batches.back();
           graphs.push_back(std::make_unique<Graph>(gpu_, [&] { call(batch, 0, batch.size()); }));
         }
+        // Making a graph may wait for kernels of other threads on this GPU, which may wait for this rank.
+        if (options_.threads) group_.barrier();
       }
       const std::uint32_t chosen = plan_.below(kGraphs);
       StressBatch eager;
@@ -380,6 +382,8 @@ std::vector<Exit> run_processes(const Options& options) {
 
 std::vector<Exit> run_as_threads(const Options& options) {
   (void)::alarm(static_cast<unsigned>(options.limit().count()));  // ends a process that hangs
+  // With the 8 queues of the default, the work of one rank can wait behind that of another one that waits for it.
+  (void)::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   const std::shared_ptr<Store> store = memory_store();
   std::vector<Exit> exits(static_cast<std::size_t>(options.ranks));
   run_threads(options.ranks, [&](Rank rank) {

@@ -324,9 +324,29 @@ def missing(rank, size):
     assert 0.9 < time.monotonic() - begin < 3.0
 
 
+def refused(rank, size):
+    """A wrong argument of rank 1 alone, in a later or the first call of a group: it is raised there at once, the others
+    hear of it, and the group is broken, but no other one."""
+    tensor = torch.ones(4, 4)[:, ::2] if rank == 1 else torch.ones(4, 2)
+
+    def call(group, tensor):
+        dist.all_reduce(tensor, group=group)
+        torch.cuda.synchronize()
+        onehop.torch.check(group)
+
+    for used in (True, False):
+        group = dist.new_group(list(range(size)))
+        if used:
+            test_failures.is_in_order(rank, size, group)
+        test_failures.hears(rank, ValueError, "not contiguous", lambda: call(group, tensor))
+        with pytest.raises(dist.DistBackendError, match="rank 1"):
+            call(group, torch.ones(2))
+        test_failures.is_in_order(rank, size)
+
+
 @pytest.mark.parametrize(
     "body",
-    [asynchronous, side_stream, freed, graphs, invariant, both_devices, pool, missing],
+    [asynchronous, side_stream, freed, graphs, invariant, both_devices, pool, missing, refused],
     ids=everything,
 )
 def test_gpu(ranks, body):

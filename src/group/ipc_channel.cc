@@ -88,7 +88,7 @@ IpcChannel IpcChannel::connect(const std::shared_ptr<Store>& store, const std::s
     own.hello.socket = directory->path() + "/socket";
     listener = os::listen_unix(own.hello.socket);
   } catch (const Error& error) {
-    own.status = Status::of(error, rank);
+    own.status = Status::of(naming(rank, error), rank);
   }
 
   StoreExchange exchange(store, prefix, rank, size);

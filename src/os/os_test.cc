@@ -69,6 +69,14 @@ TEST(Mapping, NamesTheLimitsThatMayBeExceeded) {
   EXPECT_THAT(message, ::testing::HasSubstr("is ulimit -v or the sysctl vm.max_map_count too low?"));
 }
 
+TEST(Memfd, SaysInRoundNumbersHowMuchMemoryThereIs) {
+  const std::string message =
+      testing::message_of([] { (void)create_sealed_memfd("test", (std::size_t{1} << 46) + page_size()); },
+                          ErrorCode::out_of_resources);
+  EXPECT_THAT(message,
+              ::testing::MatchesRegex("allocating 64 TiB of shared memory: .* has [0-9.]+ .iB left .*"));
+}
+
 TEST(Memfd, ReportsMissingMemoryInsteadOfDyingLater) {
   // RLIMIT_FSIZE makes fallocate fail as on a full machine. Set it in a child process, where it does no harm.
   const pid_t child = ::fork();

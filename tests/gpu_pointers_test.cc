@@ -8,6 +8,7 @@
 
 #include <array>
 #include <functional>
+#include <stdexcept>
 #include <vector>
 
 #include "onehop/onehop.h"
@@ -38,10 +39,10 @@ std::byte* make_gpu_memory() {
 
 TEST(GpuPointers, AreRefusedByHostRanksOnAllRanks) {
   testing::run_process_group(2, [](Group& group) {
-    constexpr auto f32 = DType::f32;
+    constexpr DType kType = DType::f32;
     std::array<float, 8> in{};
     std::array<float, 8> out{};
-    (void)all_reduce(group, in.data(), out.data(), 4, f32);  // before there is a driver
+    (void)all_reduce(group, in.data(), out.data(), 4, kType);  // before there is a driver
     void* const wrong = group.rank() == kMistaken ? make_gpu_memory() : nullptr;
     const auto or_wrong = [&](void* usual) { return wrong != nullptr ? wrong : usual; };
     void* const odd_in = or_wrong(in.data());
@@ -50,20 +51,20 @@ TEST(GpuPointers, AreRefusedByHostRanksOnAllRanks) {
     const std::array<std::size_t, 2> offsets{0, 4};
     const Blocks blocks{.counts = counts, .offsets = offsets};
     const std::vector<std::function<void()>> calls{
-        [&] { (void)all_reduce(group, odd_in, out.data(), 4, f32); },
-        [&] { (void)all_reduce(group, in.data(), odd_out, 4, f32); },
-        [&] { (void)broadcast(group, odd_in, out.data(), 4, f32, kMistaken); },
-        [&] { (void)all_to_all_v(group, odd_in, blocks, out.data(), blocks, f32); },
+        [&] { (void)all_reduce(group, odd_in, out.data(), 4, kType); },
+        [&] { (void)all_reduce(group, in.data(), odd_out, 4, kType); },
+        [&] { (void)broadcast(group, odd_in, out.data(), 4, kType, kMistaken); },
+        [&] { (void)all_to_all_v(group, odd_in, blocks, out.data(), blocks, kType); },
         [&] {
-          (void)all_reduce(group, in.data(), out.data(), 4, f32, ReduceOp::premul_sum, {},
+          (void)all_reduce(group, in.data(), out.data(), 4, kType, ReduceOp::premul_sum, {},
                            {.own_factor = odd_in});
         },
         // A call between two ranks is refused by ending the group.
         [&] {
           if (group.rank() == kMistaken) {
-            (void)send(group, odd_in, 4, f32, Rank{0});
+            (void)send(group, odd_in, 4, kType, Rank{0});
           } else {
-            (void)recv(group, out.data(), 4, f32, kMistaken);
+            (void)recv(group, out.data(), 4, kType, kMistaken);
           }
         },
     };

@@ -14,12 +14,14 @@ from .errors import InvalidArgument
 # The names that frameworks have for onehop's types: {"f32": "float32", ...}.
 LONG_NAMES: dict[str, str] = _core._long_names()
 
+FRAMEWORKS = ("torch", "numpy", "cupy")
+
 
 def framework_of(x: Any) -> str:
     """"torch", "numpy", "cupy", or the name of another package."""
     for each in type(x).__mro__:
         root = each.__module__.partition(".")[0]
-        if root in ("torch", "numpy", "cupy"):
+        if root in FRAMEWORKS:
             return root
     return type(x).__module__.partition(".")[0]
 
@@ -27,7 +29,7 @@ def framework_of(x: Any) -> str:
 def like(x: Any, factor: int, divisor: int) -> Any:
     """An uninitialized array like `x`, with its first dimension times `factor`, divided by `divisor`."""
     framework = framework_of(x)
-    if framework not in ("torch", "numpy", "cupy"):
+    if framework not in FRAMEWORKS:
         raise InvalidArgument(f"out is None, and onehop does not know how to allocate another {type(x).__qualname__}; pass out=")
     shape = tuple(x.shape) or (1,)
     if shape[0] * factor % divisor:
@@ -47,8 +49,14 @@ def item_size(dtype: Any, framework: str) -> int:
     return int(sys.modules["numpy"].dtype(dtype).itemsize)
 
 
+def require_known(framework: str) -> None:
+    if framework not in FRAMEWORKS:
+        raise InvalidArgument(f"like is {framework!r}; there are 'numpy', 'torch' and 'cupy'")
+
+
 def dtype_for(framework: str, dtype: Any) -> Any:
     """The framework's own object for a dtype that may be its name, such as "float32" or "bf16"."""
+    require_known(framework)
     if framework == "torch":
         import torch
 
@@ -66,6 +74,7 @@ def dtype_for(framework: str, dtype: Any) -> Any:
 
 def view(memory: Memory, shape: Sequence[int], dtype: Any, framework: str) -> Any:
     """An array of the framework in `memory`, without a copy. It keeps the memory alive."""
+    require_known(framework)
     if framework == "numpy":
         import numpy
 
@@ -74,8 +83,6 @@ def view(memory: Memory, shape: Sequence[int], dtype: Any, framework: str) -> An
         import torch
 
         return torch.from_dlpack(memory)[:math.prod(shape) * item_size(dtype, framework)].view(dtype).reshape(shape)
-    if framework == "cupy":
-        import cupy
+    import cupy
 
-        return cupy.from_dlpack(memory)[:math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
-    raise InvalidArgument(f"like is {framework!r}; there are 'numpy', 'torch' and 'cupy'")
+    return cupy.from_dlpack(memory)[:math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import Any
 
 from . import _core
@@ -53,19 +54,32 @@ class SymmetricArray:
 _buffers: weakref.WeakValueDictionary[int, SymmetricBuffer] = weakref.WeakValueDictionary()
 
 
+def extents_of(shape: int | Sequence[int]) -> tuple[int, ...]:
+    try:
+        extents = tuple(map(index, shape if isinstance(shape, Iterable) else (shape,)))
+    except TypeError:
+        raise InvalidArgument(f"shape is {shape!r}; pass an integer or a sequence of integers") from None
+    if any(extent < 0 for extent in extents):
+        raise InvalidArgument(f"shape is {shape!r}; extents cannot be negative")
+    return extents
+
+
 def symmetric_empty(group: Group, shape: int | Sequence[int], dtype: Any = "float32", like: Framework = "numpy") -> Any:
     """An array of zeros in symmetric memory: of the same shape and type on every rank, and mapped by every rank. Collective.
 
     like: "numpy", "torch" or "cupy". Calls whose `out` it is, as a whole, may pass symmetric=True. `buffer_of` gives the
     buffer. The memory is freed with the last array that lies in it.
     """
-    extents = (shape,) if isinstance(shape, int) else tuple(shape)
-    if any(extent < 0 for extent in extents):
-        raise InvalidArgument(f"shape is {shape!r}; extents cannot be negative")
-    own = dtype_for(like, dtype)
-    if like == "numpy" and group.device >= 0:
-        raise InvalidArgument(f"like is 'numpy', but the group is on cuda:{group.device}; use 'torch' or 'cupy'")
-    buffer = group.allocate(max(math.prod(extents) * item_size(own, like), 1))
+    try:
+        extents = extents_of(shape)
+        own = dtype_for(like, dtype)
+        if like == "numpy" and group.device >= 0:
+            raise InvalidArgument(f"like is 'numpy', but the group is on cuda:{group.device}; use 'torch' or 'cupy'")
+        nbytes = math.prod(extents) * item_size(own, like)
+    except Exception as error:
+        _core._refuse_allocation(group, error)
+        raise
+    buffer = group.allocate(max(nbytes, 1))
     _buffers[buffer.local.ptr] = buffer
     return view(buffer.local, extents, own, like)
 

@@ -308,6 +308,16 @@ void add_buffers(nb::module_& module) {
           "device.");
 
   module.def("_allocate", allocate, nb::arg("group"), nb::arg("nbytes").none(), nb::arg("channels").none());
+  // Raises `error`, of which the other ranks hear.
+  module.def(
+      "_refuse_allocation",
+      [](nb::handle group, nb::handle error) {
+        (void)read_allocation(object_of<Group>(group).handle(), Given<std::size_t>(std::size_t{0}), [&] {
+          PyErr_SetObject(error.type().ptr(), error.ptr());
+          throw nb::python_error();
+        });
+      },
+      nb::arg("group"), nb::arg("error"));
   module.def("_register", register_buffer, nb::arg("group"), nb::arg("x").none(), nb::arg("channels").none());
 }
 

@@ -62,6 +62,10 @@ def arrays(group):
     with pytest.raises(oh.InvalidArgument, match="shape is"):
         oh.symmetric_empty(group, (-1, 2))
     assert oh.symmetric_empty(group, 0).size == 0
+    assert oh.symmetric_empty(group, np.int64(7)).shape == (7,)
+    for wrong in {"shape": None}, {"shape": (2, "x")}, {"shape": -1}, {"dtype": "f33"}, {"like": "jax"}:
+        with pytest.raises(oh.InvalidArgument, match=next(iter(wrong)) + " is"):  # on all ranks, before their deadline
+            oh.symmetric_empty(group, **({"shape": 4} | (wrong if group.rank == 1 else {})))
 
 
 def test_arrays_in_symmetric_memory(ranks):

@@ -56,6 +56,15 @@ TEST(Units, FormatsTheShortestExactForm) {
   EXPECT_EQ(format_size(3ull << 50), "3072T");
 }
 
+TEST(Units, RoundsSizesForPeople) {
+  EXPECT_EQ(human_bytes(0), "0 B");
+  EXPECT_EQ(human_bytes(1023), "1023 B");
+  EXPECT_EQ(human_bytes(48 << 10), "48 KiB");
+  EXPECT_EQ(human_bytes((1 << 20) - 1), "1 MiB");
+  EXPECT_EQ(human_bytes(std::uint64_t{143771} << 20), "140.4 GiB");
+  EXPECT_EQ(human_bytes(~std::uint64_t{0}), "16 EiB");
+}
+
 TEST(Units, RangesIncludeBothEndsWhenTheFactorHitsThem) {
   EXPECT_EQ(parse_size_list("1K:8K:2"), (std::vector<std::uint64_t>{1024, 2048, 4096, 8192}));
   EXPECT_EQ(parse_size_list("1K:8K"), (std::vector<std::uint64_t>{1024, 2048, 4096, 8192}));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/units.h"
 
+#include <array>
 #include <charconv>
 #include <limits>
 
@@ -59,6 +60,21 @@ std::string format_size(std::uint64_t bytes) {
     ++index;
   }
   return index == 0 ? fmt::format("{}", bytes) : fmt::format("{}{}", value, kSuffixes[index - 1]);
+}
+
+std::string human_bytes(std::uint64_t bytes) {
+  constexpr std::array<std::string_view, 7> kUnits{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  if (bytes < 1024) return fmt::format("{} B", bytes);
+  auto value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  // 1023.95 would print as "1024.0".
+  while (value >= 1023.95 && unit + 1 < kUnits.size()) {
+    value /= 1024;
+    ++unit;
+  }
+  std::string number = fmt::format("{:.1f}", value);
+  if (number.ends_with(".0")) number.resize(number.size() - 2);
+  return fmt::format("{} {}", number, kUnits[unit]);
 }
 
 std::vector<std::uint64_t> parse_size_list(std::string_view text) {

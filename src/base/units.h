@@ -20,6 +20,8 @@ namespace onehop {
 [[nodiscard]] std::uint64_t parse_size(std::string_view text);
 /// Formats a size in its shortest exact form: 65536 is "64K", 65537 is "65537".
 [[nodiscard]] std::string format_size(std::uint64_t bytes);
+/// Formats a rounded size: "48 KiB", "143.1 GiB".
+[[nodiscard]] std::string human_bytes(std::uint64_t bytes);
 /// Parses a list "1K,4K,1M" or a range "first:last:factor" ("1K:64M:2"; the factor defaults to 2). Never
 /// returns an empty list.
 [[nodiscard]] std::vector<std::uint64_t> parse_size_list(std::string_view text);

@@ -176,6 +176,9 @@ const char* to_text(ArgumentError error) {
       return "its output goes beyond the end of its allocation";
     case ArgumentError::refused_by_caller:
       return "its caller refused it; the error on that rank says why";
+    case ArgumentError::in_gpu_memory:
+      return "its input, output or own factor is GPU memory, which host ranks cannot access; join with "
+             "JoinOptions::device, or pass host memory";
     case ArgumentError::unknown_collective:
       return "its collective is unknown";
   }

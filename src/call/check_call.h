@@ -10,6 +10,7 @@
 
 #include "call/call.h"
 #include "call/call_record.h"
+#include "memory/gpu_pointer.h"
 
 namespace onehop {
 
@@ -46,6 +47,7 @@ enum class ArgumentError : std::uint8_t {
   own_factor_without_use,
   own_factor_not_gpu_memory,
   two_factors,
+  in_gpu_memory,  ///< of host ranks
 };
 [[nodiscard]] const char* to_text(ArgumentError error);
 
@@ -65,6 +67,14 @@ enum class ArgumentError : std::uint8_t {
 /// The same for the memory of a call on a GPU that has no other error: checks that kernels of `device` can
 /// use the memory behind the pointers.
 [[nodiscard]] ArgumentError find_memory_error(const CollectiveCall& call, DeviceId device);
+
+/// The same for a call on the host: whether a pointer is GPU memory (is_gpu_memory).
+[[nodiscard]] inline ArgumentError find_host_memory_error(const CollectiveCall& call) {
+  const bool unread_factor = call.options.own_factor != nullptr && !call.own_factor;
+  const bool wrong = unread_factor || (call.passes_in() && is_gpu_memory(call.in_at())) ||
+                     (call.gets_out() && is_gpu_memory(call.out_at()));
+  return wrong && call.has_data() ? ArgumentError::in_gpu_memory : ArgumentError::none;
+}
 
 /// The message that the rank itself throws: to_text(), and for a pointer its value and the memory it points
 /// to.

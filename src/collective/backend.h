@@ -49,10 +49,8 @@ class CollectiveBackend {
   }
 
   /// For a send or recv without other errors: checks that this rank's memory is usable.
-  [[nodiscard]] virtual ArgumentError find_memory_error(const Group::State& /*group*/,
-                                                        const CollectiveCall& /*call*/) const {
-    return ArgumentError::none;
-  }
+  [[nodiscard]] virtual ArgumentError find_memory_error(const Group::State& group,
+                                                        const CollectiveCall& call) const = 0;
   /// Makes later work on `after` wait for the work that is on `before` now. On the host there are no streams.
   virtual void order_streams(Group::State& /*group*/, Stream /*before*/, Stream /*after*/) const {}
   /// For a handle that means another stream on each thread: a stream that is in order with the calling thread's and that other

@@ -29,6 +29,7 @@ CollectiveCall with_products(Group::State& group, const CollectiveCall& call) {
 
 CollectiveBackend::Outcome HostBackend::run(Group::State& group, const CollectiveCall& call,
                                             ArgumentError error, os::CallDeadline& deadline) const {
+  if (error == ArgumentError::none) error = find_host_memory_error(call);
   std::optional<CollectiveCall> weighted;
   if (call.own_factor && error == ArgumentError::none && call.count != 0)
     weighted = with_products(group, call);

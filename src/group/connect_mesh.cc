@@ -228,14 +228,16 @@ std::shared_ptr<IpcChannel::Mesh> connect_mesh(const MeshPlan& plan, const Deadl
   try {
     os::fault_point("connect", plan.rank.value);
     Connector(plan, deadline, sockets, unanswered).run();
-  } catch (const Error& error) {
+  } catch (const Error& cause) {
+    // An interrupt is left as it is, since Joiner::hurry_after recognizes it.
+    const Error error = cause.code() == ErrorCode::aborted ? cause : naming(plan.rank, cause);
     // To a rank that is already connected, a closed socket would look like this rank's death. A rank that has
     // not answered may have accepted the connection all the same.
     for (std::size_t r = 0; r < sockets.size(); ++r) {
       if (!sockets[r]) sockets[r] = std::move(unanswered[r]);
     }
     mesh()->fail_group(error);
-    throw;
+    throw error;
   }
   return mesh();
 }

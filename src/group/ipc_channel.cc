@@ -88,7 +88,7 @@ IpcChannel IpcChannel::connect(const std::shared_ptr<Store>& store, const std::s
     own.hello.socket = directory->path() + "/socket";
     listener = os::listen_unix(own.hello.socket);
   } catch (const Error& error) {
-    own.status = Status::of(error, rank);
+    own.status = Status::of(naming(rank, error), rank);
   }
 
   StoreExchange exchange(store, prefix, rank, size);
@@ -130,29 +130,38 @@ IpcChannel IpcChannel::connect(const std::shared_ptr<Store>& store, const std::s
   return IpcChannel(std::move(mesh));
 }
 
+namespace {
+IpcChannel::Mesh& in_use(const std::shared_ptr<IpcChannel::Mesh>& mesh) {
+  require(mesh != nullptr, "this channel was moved from");
+  return *mesh;
+}
+}  // namespace
+
 Rank IpcChannel::rank() const {
-  return mesh_->rank();
+  return in_use(mesh_).rank();
 }
 int IpcChannel::size() const {
-  return mesh_->size();
+  return in_use(mesh_).size();
 }
 
 void IpcChannel::send_fd(Rank to, int fd, Duration timeout) {
+  Mesh& mesh = in_use(mesh_);
   try {
-    mesh_->send_fd(to, fd, Deadline::after(timeout));
+    mesh.send_fd(to, fd, Deadline::after(timeout));
   } catch (const Error& error) {
     // The receiver must not take the next descriptor for this one.
     if (error.code() == ErrorCode::timeout) throw;
-    mesh_->fail_call(error, "send_fd");
+    mesh.fail_call(error, "send_fd");
   }
 }
 
 int IpcChannel::recv_fd(Rank from, Duration timeout) {
-  return mesh_->recv_fd(from, Deadline::after(timeout)).release();
+  return in_use(mesh_).recv_fd(from, Deadline::after(timeout)).release();
 }
 
 std::vector<int> IpcChannel::all_gather_fds(int fd, Duration timeout) {
-  std::vector<os::UniqueFd> owned = mesh_->all_gather_fds(fd, deadline_of(*mesh_, timeout, "all_gather_fds"));
+  Mesh& mesh = in_use(mesh_);
+  std::vector<os::UniqueFd> owned = mesh.all_gather_fds(fd, deadline_of(mesh, timeout, "all_gather_fds"));
   std::vector<int> all;
   all.reserve(owned.size());  // reserve before releasing anything
   for (os::UniqueFd& each : owned) all.push_back(each.release());
@@ -161,19 +170,20 @@ std::vector<int> IpcChannel::all_gather_fds(int fd, Duration timeout) {
 }
 
 int IpcChannel::broadcast_fds(int fd, Rank root, Duration timeout) {
-  os::UniqueFd received = mesh_->broadcast_fds(fd, root, deadline_of(*mesh_, timeout, "broadcast_fds"));
+  Mesh& mesh = in_use(mesh_);
+  os::UniqueFd received = mesh.broadcast_fds(fd, root, deadline_of(mesh, timeout, "broadcast_fds"));
   return rank() == root ? fd : received.release();
 }
 
 std::vector<std::string> IpcChannel::all_gather(std::string_view payload, Duration timeout) {
   constexpr const char* kPhase = "all_gather";
-  return mesh_->all_gather(payload, usable_deadline(timeout), kPhase,
-                           refusal_of(mesh_->rank(), timeout, kPhase));
+  return in_use(mesh_).all_gather(payload, usable_deadline(timeout), kPhase,
+                                  refusal_of(rank(), timeout, kPhase));
 }
 
 void IpcChannel::barrier(Duration timeout) {
   constexpr const char* kPhase = "barrier";
-  (void)mesh_->all_gather("", usable_deadline(timeout), kPhase, refusal_of(mesh_->rank(), timeout, kPhase));
+  (void)in_use(mesh_).all_gather("", usable_deadline(timeout), kPhase, refusal_of(rank(), timeout, kPhase));
 }
 
 }  // namespace onehop

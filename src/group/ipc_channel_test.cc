@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "onehop/ipc.h"
 
@@ -170,6 +171,17 @@ TEST(IpcChannel, ATimeoutThatOneRankCannotUseIsHeardByAll) {
     EXPECT_EQ(error.origin(), Rank{1});
     EXPECT_THAT(error.message(), HasSubstr("the timeout of rank 1 must not be negative, got -5 ms"));
   });
+}
+
+TEST(IpcChannel, SaysThatItWasMovedFrom) {
+  IpcChannel channel = IpcChannel::connect(memory_store(), "channel", Rank{0}, 1);
+  const IpcChannel other = std::move(channel);
+  EXPECT_EQ(other.size(), 1);
+  // NOLINTBEGIN(bugprone-use-after-move)
+  EXPECT_THAT(error_of([&] { (void)channel.rank(); }).message(), HasSubstr("moved from"));
+  EXPECT_THAT(error_of([&] { channel.barrier(); }).message(), HasSubstr("moved from"));
+  EXPECT_THAT(error_of([&] { channel.send_fd(Rank{1}, -1); }).message(), HasSubstr("moved from"));
+  // NOLINTEND(bugprone-use-after-move)
 }
 
 TEST(IpcChannel, ChecksItsArguments) {

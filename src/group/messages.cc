@@ -128,6 +128,11 @@ Status Status::of(const Error& error, Rank origin) {
           .message = error.message()};
 }
 
+Error naming(Rank own, const Error& error) {
+  if (!error.origin().none()) return error;
+  return {error.code(), fmt::format("rank {}: {}", own.value, error.message()), own};
+}
+
 std::string encode(const Status& status) {
   wire::Writer out = begin(Type::status);
   put_status(out, status);

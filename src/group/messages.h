@@ -40,6 +40,9 @@ struct Status {
   static Status of(const Error& error, Rank origin);
 };
 
+/// An error of rank `own` in words that fit every rank. One that names a rank stays as it is.
+[[nodiscard]] Error naming(Rank own, const Error& error);
+
 // Joining, through the store: announce -> offer -> ack -> verdict, and waiting meanwhile (see rendezvous.h).
 
 /// "I am here". The nonce proves that what follows belongs to this run and not to an earlier one.

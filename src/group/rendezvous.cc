@@ -508,8 +508,7 @@ Rendezvous rendezvous(Store& store, const JoinOptions& options, const std::funct
     own.hello.socket = directory->path() + "/socket";
     listener = os::listen_unix(own.hello.socket);
   } catch (const Error& error) {
-    own.status = Status::of(error, options.rank);
-    own.status.message = fmt::format("rank {}: {}", options.rank.value, error.message());
+    own.status = Status::of(naming(options.rank, error), options.rank);
   }
 
   Joiner joiner(store, options, deadline, read_outcomes);

@@ -25,7 +25,12 @@ Mapping::~Mapping() {
 
 Mapping Mapping::map_shared(int fd, std::size_t bytes, const char* what) {
   void* const data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (data == MAP_FAILED) fail_errno(errno, fmt::format("mapping {} bytes of {}", bytes, what));
+  if (data == MAP_FAILED) {
+    const int err = errno;
+    fail_errno(err,
+               fmt::format("mapping {} bytes of {}{}", bytes, what,
+                           err == ENOMEM ? " (is ulimit -v or the sysctl vm.max_map_count too low?)" : ""));
+  }
   return {static_cast<std::byte*>(data), bytes};
 }
 

@@ -38,7 +38,7 @@ void allocate_pages(int fd, std::size_t bytes) {
     if (room.left < kReserve || rest > room.left - kReserve) {
       fail(ErrorCode::out_of_resources,
            "allocating {} of shared memory: {} has {} left for the {} still to come (and {} are kept free)",
-           format_size(bytes), room.where, format_size(room.left), format_size(rest), format_size(kReserve));
+           human_bytes(bytes), room.where, human_bytes(room.left), human_bytes(rest), human_bytes(kReserve));
     }
     const std::size_t part = std::min(
         rest,
@@ -49,7 +49,7 @@ void allocate_pages(int fd, std::size_t bytes) {
       done += part;
     } else if (errno != EINTR) {
       fail_errno(errno, fmt::format("allocating {} of shared memory (is the machine or its cgroup full?)",
-                                    format_size(bytes)));
+                                    human_bytes(bytes)));
     }
   }
 }
@@ -63,8 +63,8 @@ UniqueFd create_sealed_memfd(const char* name, std::size_t bytes) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur) {
     fail(ErrorCode::out_of_resources,
-         "{} of shared memory exceed the file size limit of {} (raise ulimit -f)", format_size(bytes),
-         format_size(limit.rlim_cur));
+         "{} of shared memory exceed the file size limit of {} (raise ulimit -f)", human_bytes(bytes),
+         human_bytes(limit.rlim_cur));
   }
   allocate_pages(fd.get(), bytes);
   if (::fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) fail_errno(errno, "sealing shared memory");

@@ -214,7 +214,7 @@ TEST(MemoryLimits, OfACgroupAreAnErrorAndNotTheEndOfTheProcesses) {
     return reports;
   };
   const auto refused = ::testing::AllOf(HasSubstr("allocating"), HasSubstr("cgroup " + cgroup.path));
-  EXPECT_THAT(run(1, std::size_t{512} << 20), ElementsAre(::testing::AllOf(refused, HasSubstr("512M"))));
+  EXPECT_THAT(run(1, std::size_t{512} << 20), ElementsAre(::testing::AllOf(refused, HasSubstr("512 MiB"))));
   EXPECT_THAT(run(1, std::size_t{64} << 20), ElementsAre("allocated"));
   for (const std::size_t mebibytes : {60, 95, 150}) {
     EXPECT_THAT(run(4, mebibytes << 20), ::testing::Each(::testing::AnyOf("allocated", refused)));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -58,6 +59,22 @@ TEST(Memfd, RefusesUnsealedForeignOrWronglySizedDescriptors) {
   EXPECT_THROW(require_sealed_memfd(file.get(), 0), Error);
   const UniqueFd sealed = create_sealed_memfd("test", page_size());
   EXPECT_THROW(require_sealed_memfd(sealed.get(), page_size() * 2), Error);
+}
+
+TEST(Mapping, NamesTheLimitsThatMayBeExceeded) {
+  const UniqueFd fd = create_sealed_memfd("test", page_size());
+  const std::string message =
+      testing::message_of([&] { (void)Mapping::map_shared(fd.get(), std::size_t{1} << 50, "test memory"); },
+                          ErrorCode::out_of_resources);
+  EXPECT_THAT(message, ::testing::HasSubstr("is ulimit -v or the sysctl vm.max_map_count too low?"));
+}
+
+TEST(Memfd, SaysInRoundNumbersHowMuchMemoryThereIs) {
+  const std::string message =
+      testing::message_of([] { (void)create_sealed_memfd("test", (std::size_t{1} << 46) + page_size()); },
+                          ErrorCode::out_of_resources);
+  EXPECT_THAT(message,
+              ::testing::MatchesRegex("allocating 64 TiB of shared memory: .* has [0-9.]+ .iB left .*"));
 }
 
 TEST(Memfd, ReportsMissingMemoryInsteadOfDyingLater) {

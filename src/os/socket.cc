@@ -64,7 +64,7 @@ UniqueFd accept_unix(int listener, const Deadline& deadline) {
     if (errno == EAGAIN || errno == EWOULDBLOCK) {
       if (!wait_for(listener, POLLIN, deadline)) return {};
     } else if (errno != EINTR && errno != ECONNABORTED) {
-      fail_errno(errno, "accept");
+      fail_errno(errno, "accepting a connection");
     }
   }
 }

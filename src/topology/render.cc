@@ -4,27 +4,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 
 #include "driver/capability.h"
 
 namespace onehop::render {
-
-std::string human_bytes(std::uint64_t bytes) {
-  constexpr std::array<std::string_view, 7> kUnits{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  if (bytes < 1024) return fmt::format("{} B", bytes);
-  auto value = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  // 1023.95 would print as "1024.0".
-  while (value >= 1023.95 && unit + 1 < kUnits.size()) {
-    value /= 1024;
-    ++unit;
-  }
-  std::string number = fmt::format("{:.1f}", value);
-  if (number.ends_with(".0")) number.resize(number.size() - 2);
-  return fmt::format("{} {}", number, kUnits[unit]);
-}
 
 std::string ranges(const std::vector<int>& ascending) {
   std::string out;

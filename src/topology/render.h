@@ -11,8 +11,6 @@
 
 namespace onehop::render {
 
-/// Formats a rounded size: "48 KiB", "143.1 GiB".
-[[nodiscard]] std::string human_bytes(std::uint64_t bytes);
 /// Formats ascending numbers in Linux's list format: "0-3,8".
 [[nodiscard]] std::string ranges(const std::vector<int>& ascending);
 /// Formats "X", "NV18", "PIX" ... as `nvidia-smi topo` does; "?" if unknown.

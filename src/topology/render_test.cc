@@ -79,15 +79,6 @@ Topology awkward() {
   return machine;
 }
 
-TEST(Render, RoundsBytesForPeople) {
-  EXPECT_EQ(render::human_bytes(0), "0 B");
-  EXPECT_EQ(render::human_bytes(1023), "1023 B");
-  EXPECT_EQ(render::human_bytes(48 << 10), "48 KiB");
-  EXPECT_EQ(render::human_bytes((1 << 20) - 1), "1 MiB");
-  EXPECT_EQ(render::human_bytes(std::uint64_t{143771} << 20), "140.4 GiB");
-  EXPECT_EQ(render::human_bytes(~std::uint64_t{0}), "16 EiB");
-}
-
 TEST(Render, WritesRangesAsLinuxDoes) {
   EXPECT_EQ(render::ranges({}), "");
   EXPECT_EQ(render::ranges({5}), "5");

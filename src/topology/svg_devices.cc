@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/markup.h"
+#include "base/units.h"
 #include "driver/capability.h"
 #include "topology/render.h"
 #include "topology/svg.h"
@@ -161,7 +162,7 @@ std::string device_box(const DeviceInfo& device, int index, Point centre) {
   std::string_view bus = device.pci_bus_id;
   if (bus.starts_with("00000000:")) bus.remove_prefix(9);
   const bool bare = bus.empty();
-  const std::string memory = device.memory_bytes == 0 ? "" : render::human_bytes(device.memory_bytes);
+  const std::string memory = device.memory_bytes == 0 ? "" : human_bytes(device.memory_bytes);
   std::string out =
       element("title", {}, escape(device.name) + "\n" + escape(device.uuid) + "\n" + memory) + "\n";
   out += rectangle(centre, kBox, 8, style);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/markup.h"
+#include "base/units.h"
 #include "topology/render.h"
 #include "topology/svg.h"
 
@@ -32,7 +33,7 @@ struct Region {
 std::vector<Region> shared_regions(const HostInfo& host) {
   std::vector<Region> all;
   for (const NumaNode& node : host.numa_nodes) {
-    const std::string line = fmt::format("NUMA node {}: {}", node.id, render::human_bytes(node.memory_bytes));
+    const std::string line = fmt::format("NUMA node {}: {}", node.id, human_bytes(node.memory_bytes));
     all.push_back({node.cpus, {line}, numa_class(node.id), false, 0, {}});
   }
   std::vector<CacheInfo> caches = host.caches;
@@ -40,7 +41,7 @@ std::vector<Region> shared_regions(const HostInfo& host) {
                    [](const auto& a, const auto& b) { return a.level > b.level; });
   for (const CacheInfo& cache : caches) {
     if (cache.cpus.empty()) continue;
-    const std::string line = fmt::format("L{}: {}", cache.level, render::human_bytes(cache.bytes));
+    const std::string line = fmt::format("L{}: {}", cache.level, human_bytes(cache.bytes));
     all.push_back({cache.cpus, {line}, "box plain", false, 0, {}});
   }
   std::stable_sort(all.begin(), all.end(), [](const Region& a, const Region& b) {

@@ -9,6 +9,7 @@
 
 #include "onehop/topology.h"
 
+#include "base/units.h"
 #include "driver/capability.h"
 #include "topology/render.h"
 
@@ -158,7 +159,7 @@ std::string devices_text(const Topology& topology) {
         {gpu(i), short_name(device.name), short_bus_id(device.pci_bus_id, one_domain),
          device.numa_node < 0 ? "-" : fmt::format("{}", device.numa_node),
          cc == 0 ? "-" : fmt::format("{}.{}{}", cc / 10, cc % 10, render::too_old(device) ? kTooOld : ""),
-         device.memory_bytes == 0 ? "-" : render::human_bytes(device.memory_bytes),
+         device.memory_bytes == 0 ? "-" : human_bytes(device.memory_bytes),
          fmt::format("{:.{}}", device.uuid, kShortUuid), fabric_text(device)});
   }
   std::array<std::size_t, kFields> widths{};
@@ -227,7 +228,7 @@ std::string caches_text(const HostInfo& host) {
   std::string out;
   for (const auto& [kind, count] : kinds) {
     const auto& [level, bytes, sharers] = kind;
-    out += fmt::format("  L{}: {} x {}", level, count, render::human_bytes(bytes));
+    out += fmt::format("  L{}: {} x {}", level, count, human_bytes(bytes));
     if (sharers > 1) out += fmt::format(", each shared by {} cpus", sharers);
     out += '\n';
   }
@@ -238,8 +239,7 @@ std::string host_text(const HostInfo& host) {
   std::string out = fmt::format("Host {}: {}\n", or_dash(host.hostname), or_dash(host.cpu_model));
   if (host.cpus > 0) out += fmt::format("  {}\n", render::processors(host));
   for (const NumaNode& node : host.numa_nodes) {
-    const std::string head =
-        fmt::format("  NUMA node {}: {}, ", node.id, render::human_bytes(node.memory_bytes));
+    const std::string head = fmt::format("  NUMA node {}: {}, ", node.id, human_bytes(node.memory_bytes));
     out += wrap(head + (node.cpus.empty() ? "no cpus" : "cpus " + render::ranges(node.cpus)), 4);
   }
   return out + caches_text(host);

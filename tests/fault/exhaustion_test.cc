@@ -199,6 +199,7 @@ class ShortWorld {
       EXPECT_THAT(attempt.text(), Not(HasSubstr("died")));
       if (call_.heard_by_all) {
         EXPECT_EQ(attempt.origin, call_.weak) << attempt.text();
+        EXPECT_THAT(attempt.text(), HasSubstr(fmt::format("rank {}: ", call_.weak)));
       }
     }
     return failed;

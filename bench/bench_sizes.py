@@ -2,6 +2,7 @@
 """Sizes and collectives as the command line writes them, for the scripts beside this file."""
 
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "broadcast", "reduce", "all-to-all", "gather", "scatter")
+MEASURABLE = (*COLLECTIVES, "all-to-all-v", "send-recv")  # by `onehop bench`; the tables of the documents have the others
 
 SUFFIXES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 

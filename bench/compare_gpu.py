@@ -11,7 +11,7 @@ import json
 import pathlib
 import sys
 
-from bench_sizes import COLLECTIVES, format_size
+from bench_sizes import MEASURABLE, format_size
 from plot_compare import draw, gpu_picture, group_name, is_peer, openmpi_picture
 
 OURS = "onehop"
@@ -41,7 +41,7 @@ def merge(reports):
     groups = {}
     for report in reports:
         run = report["run"]
-        key = (COLLECTIVES.index(run["collective"]), run["ranks"], run["type"], run["op"], run.get("mode", "chain"))
+        key = (MEASURABLE.index(run["collective"]), run["ranks"], run["type"], run["op"], run.get("mode", "chain"))
         rows = groups.setdefault(key, {})
         for result in report["results"]:
             times = rows.setdefault(result["bytes"], {})
@@ -55,7 +55,7 @@ def merge(reports):
         seen = {name for times in rows.values() for name in times}
         names = [name for name in ORDER if name in seen] + sorted(seen - set(ORDER))
         names.sort(key=is_peer)
-        merged.append({"collective": COLLECTIVES[collective], "ranks": ranks, "type": dtype, "op": op, "mode": mode, "names": names,
+        merged.append({"collective": MEASURABLE[collective], "ranks": ranks, "type": dtype, "op": op, "mode": mode, "names": names,
                        "rows": [{"bytes": size, "times": rows[size], "ratio": ratio(rows[size])} for size in sorted(rows)]})
     return merged
 

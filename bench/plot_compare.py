@@ -21,7 +21,7 @@ import re
 import sys
 import textwrap
 
-from bench_sizes import COLLECTIVES, name_of
+from bench_sizes import MEASURABLE, name_of
 
 MARGIN = 16
 AXIS = 50  # left of a panel's plotting area, for the labels of the values
@@ -110,7 +110,7 @@ def wrapped(content, width, style):
 
 def collective_of(part):
     """Of a row or group; files from before there were others say nothing."""
-    return part.get("collective", COLLECTIVES[0])
+    return part.get("collective", MEASURABLE[0])
 
 
 def group_name(group):
@@ -127,7 +127,7 @@ def openmpi_picture(report):
     rows = report["results"]
     subject = headline(rows)
     panels = []
-    for collective in sorted({collective_of(row) for row in rows}, key=COLLECTIVES.index):
+    for collective in sorted({collective_of(row) for row in rows}, key=MEASURABLE.index):
         series = {}
         for row in rows:
             if collective_of(row) == collective:

@@ -222,6 +222,30 @@ def layouts(rank, size):
     dist.barrier()
 
 
+def unseen_by_autograd(rank, size):
+    """Results go into parameters and into tensors made in inference mode, on whichever thread and however many ranks."""
+    alone = [dist.new_group([r]) for r in range(size)][rank]
+    for group, ranks in ((dist.group.WORLD, list(range(size))), (alone, [rank])):
+        expected = [torch.full((3,), float(r)) for r in ranks]
+        own = torch.full((3,), float(rank))
+        for asynchronous in (False, True):
+
+            def wait(work):
+                if asynchronous:
+                    work.wait()
+
+            parameters = [torch.nn.Parameter(torch.empty(3)) for _ in ranks]
+            wait(dist.all_gather(parameters, own, group, asynchronous))
+            assert all(map(torch.equal, parameters, expected)) and parameters[0].requires_grad
+            whole = torch.nn.Parameter(torch.empty(3 * len(ranks)))
+            wait(dist.all_gather_into_tensor(whole, own, group, asynchronous))
+            assert torch.equal(whole, torch.cat(expected))
+            with torch.inference_mode():
+                outputs = [torch.empty(3) for _ in ranks]
+                wait(dist.all_gather(outputs, own, group, asynchronous))
+            assert all(map(torch.equal, outputs, expected))
+
+
 def coalesced(rank, size):
     group = dist.distributed_c10d._get_default_group()
     tensors = [torch.full((n,), float(rank + n)) for n in (1, 10, 5000)]
@@ -341,7 +365,16 @@ def test_every_type(ranks, size, body):
 
 @pytest.mark.parametrize(
     "body",
-    [uneven, layouts, coalesced, synchronous_in_a_batch, a_batch_with_a_mistake, booleans_and_complex, rest],
+    [
+        uneven,
+        layouts,
+        unseen_by_autograd,
+        coalesced,
+        synchronous_in_a_batch,
+        a_batch_with_a_mistake,
+        booleans_and_complex,
+        rest,
+    ],
     ids=lambda b: b.__name__,
 )
 @pytest.mark.parametrize("size", [2, 4])

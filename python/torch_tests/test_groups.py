@@ -47,6 +47,11 @@ def one_rank(rank, size):
         assert torch.equal(output, expected)
         dist.all_to_all_single(output.zero_(), tensor, [5], [5], group=alone)
         assert torch.equal(output, expected)
+    image = torch.arange(24.0).reshape(1, 2, 3, 4).contiguous(memory_format=torch.channels_last)
+    for call in (dist.all_gather_into_tensor, dist.reduce_scatter_tensor, dist.all_to_all_single):
+        output = torch.empty_like(image)
+        call(output, image, group=alone)
+        assert torch.equal(output, image)
     scaled = torch.ones(3)
     make = getattr(dist, "_make_nccl_premul_sum", None) or dist._make_premul_sum
     dist.all_reduce(scaled, make(2.0), group=alone)

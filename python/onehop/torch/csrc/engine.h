@@ -3,6 +3,7 @@
 // first call; all ranks choose alike.
 #pragma once
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/Device.h>
 #include <c10/util/Exception.h>
 
@@ -19,6 +20,7 @@
 #include "onehop/c_api.h"
 
 #include "call.h"
+#include "lists.h"
 #include "shrink_vote.h"
 #include "status.h"
 #include "store.h"
@@ -78,10 +80,11 @@ inline std::shared_ptr<Engine> Engine::take_survivors(const JoinSettings& /*sett
 class LocalEngine final : public Engine {
  public:
   void run(const Call& call, void*, int64_t) override {
+    const at::AutoDispatchBelowADInplaceOrView outside_autograd;  // see FlatOutputs
     TORCH_CHECK_VALUE(!point_to_point(call.collective), "onehop: a process group of one rank has no peer to ",
                       name(call.collective), " to");
     if (!call.out.defined() || !call.in.defined()) return;
-    if (call.out.data_ptr() != call.in.data_ptr()) call.out.view(-1).copy_(call.in.view(-1));
+    if (call.out.data_ptr() != call.in.data_ptr()) span({call.out}).copy_(span({call.in}));
     if (call.reduction.op == ONEHOP_OP_PREMUL_SUM) call.out.mul_(call.reduction.factor);
   }
   void synchronize(void*, int64_t) override {}

@@ -2,6 +2,7 @@
 // Lists of tensors as the one dense buffer that a collective reads or writes.
 #pragma once
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -79,6 +80,8 @@ inline at::Tensor flatten_inputs(const Tensors& tensors) {
   return at::cat(flat);
 }
 
+/// Autograd knows nothing of what collectives write. It must not see these copies either: it would refuse parameters, and
+/// tensors made in inference mode, which the thread that copies is not in.
 struct FlatOutputs {
   at::Tensor buffer;             ///< what the collective writes
   std::function<void()> finish;  ///< distributes the buffer to the tensors; empty for a view
@@ -88,6 +91,7 @@ inline FlatOutputs flatten_outputs(const Tensors& tensors) {
   if (adjacent(tensors)) return {span(tensors), nullptr};
   at::Tensor buffer = at::empty({total(tensors)}, tensors[0].options());
   return {buffer, [tensors, buffer] {
+            const at::AutoDispatchBelowADInplaceOrView outside_autograd;
             int64_t offset = 0;
             for (const at::Tensor& tensor : tensors) {
               at::Tensor target = tensor;

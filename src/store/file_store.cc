@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <system_error>
 
 #include "onehop/store.h"
 
@@ -214,8 +215,14 @@ class FileStore final : public Store {
 }  // namespace
 
 std::shared_ptr<Store> file_store(const std::filesystem::path& directory) {
-  return std::make_shared<FileStore>(directory.empty() ? std::string()
-                                                       : std::filesystem::absolute(directory).string());
+  if (directory.empty()) return std::make_shared<FileStore>(std::string());
+  std::error_code unknown;
+  const std::filesystem::path path = std::filesystem::absolute(directory, unknown);
+  if (unknown) {
+    fail_errno(unknown.value(), fmt::format("the current directory of the store directory {} cannot be found",
+                                            directory.string()));
+  }
+  return std::make_shared<FileStore>(path.string());
 }
 
 }  // namespace onehop

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <fstream>
@@ -42,6 +43,19 @@ TEST(FileStore, CreatesItsDirectoryForTheOwnerOnly) {
   store->set("key", "value");
   EXPECT_EQ(fs::status(path / "key-key").permissions(), fs::perms::owner_read | fs::perms::owner_write);
   EXPECT_EQ(store->describe(), "file store " + path.string());
+}
+
+TEST(FileStore, ARelativePathBelowARemovedDirectoryIsAnError) {
+  EXPECT_EQ(run_in_child([] {
+              {
+                const TemporaryDirectory gone;
+                EXPECT_EQ(::chdir(gone.path().c_str()), 0);
+              }
+              const std::string message = message_of([] { (void)file_store("store"); }, ErrorCode::system);
+              EXPECT_THAT(message, HasSubstr("current directory"));
+              if (::testing::Test::HasFailure()) ::_exit(3);
+            }),
+            0);
 }
 
 TEST(FileStore, RefusesADirectoryThatOthersMayWrite) {

@@ -130,6 +130,23 @@ TEST_F(Launch, KillsRanksThatIgnoreTheRequestToEnd) {
   EXPECT_EQ(left_behind(), 0);
 }
 
+TEST_F(Launch, NoticesTheEndOfItsRanksWhereTheParentIgnoresSigchld) {
+  options_.program = "/bin/sh";
+  const std::string script = "trap '' CHLD; exec \"$0\" launch -n 2 -- sh -c 'exit 3'";
+  const Result result = run({"-c", script, ONEHOP_COMMAND}, options_);
+  EXPECT_EQ(result.exit_code, 3) << result.err;
+}
+
+TEST_F(Launch, TheStoreHasAnAbsolutePathIfTheRuntimeDirectoryIsRelative) {
+  options_.program = "/bin/sh";
+  const std::string script =
+      "cd \"$ONEHOP_RUNTIME_DIR\" && ONEHOP_RUNTIME_DIR=. exec \"$0\" launch -n 2 -- "
+      "sh -c 'cd / && test -d ${ONEHOP_STORE#file:}'";
+  const Result result = run({"-c", script, ONEHOP_COMMAND}, options_);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(left_behind(), 0);
+}
+
 TEST_F(Launch, LeavesNoProcessThatRanksStarted) {
   const Result result = run(
       shell({"-n", "2"}, "sleep 1000 > /dev/null 2>&1 & echo $!; if [ $RANK = 1 ]; then exit 1; fi; exit 0"),

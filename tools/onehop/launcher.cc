@@ -15,6 +15,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <optional>
@@ -134,7 +135,8 @@ class Job {
   LaunchOutcome run() {
     if (!options_.log_folder.empty() && ::mkdir(options_.log_folder.c_str(), 0777) != 0 && errno != EEXIST)
       fail_errno(errno, fmt::format("cannot make '{}'", options_.log_folder));
-    const std::string store = scratch_.path() + "/store";
+    // Absolute, since ONEHOP_STORE must be, and since ranks may change their directory.
+    const std::string store = std::filesystem::absolute(scratch_.path() + "/store").string();
     if (::mkdir(store.c_str(), 0700) != 0) fail_errno(errno, fmt::format("cannot make {}", store));
     const int port = free_port();
     std::vector<RankProgram> programs;

@@ -252,5 +252,7 @@ int main(int argc, char** argv) {
   onehop::cli::open_standard_descriptors();
   // When the reader is gone ('onehop topo | head') the process ends quietly, even if its parent ignores SIGPIPE.
   (void)::signal(SIGPIPE, SIG_DFL);
+  // If the parent ignores SIGCHLD, the kernel keeps no exit codes, and nothing tells that a child has ended.
+  (void)::signal(SIGCHLD, SIG_DFL);
   return onehop::cli::run_command(argc, argv);
 }

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -346,6 +347,20 @@ TEST_F(OpenStore, OpeningAnyJobStoreRemovesWhatKilledRunsLeft) {
   }
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);
   EXPECT_EQ(files(), 2);
+  open_store(read_environment(from(kSlurm)), kDefaultTimeout).reset();
+  EXPECT_EQ(files(), 0);
+}
+
+TEST_F(OpenStore, WhatAProcessWithoutDescriptorsCannotRemoveTheNextJobRemoves) {
+  auto store = open_store(read_environment(from(kOpenMpi)), kDefaultTimeout);
+  store->set("key", "value");
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit none = {.rlim_cur = 0, .rlim_max = limit.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  store.reset();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_EQ(files(), 2) << "the directory and its lock";
   open_store(read_environment(from(kSlurm)), kDefaultTimeout).reset();
   EXPECT_EQ(files(), 0);
 }

@@ -83,12 +83,13 @@ os::UniqueFd try_lock(const fs::path& path, int how) {
   return file;
 }
 
-/// Removes a job's directory and its lock, which the caller must hold exclusively.
+/// Removes a job's directory and then its lock, which the caller must hold exclusively. A sweep finds only
+/// directories that have a lock, so one that cannot be removed keeps it.
 void remove_job(const fs::path& lock_path) {
-  std::error_code ignored;
+  std::error_code failed;
   fs::path directory = lock_path;
-  fs::remove_all(directory.replace_extension(), ignored);
-  fs::remove(lock_path, ignored);
+  fs::remove_all(directory.replace_extension(), failed);
+  if (!failed) fs::remove(lock_path, failed);
 }
 
 void sweep_stale(const fs::path& user, const fs::path& except) {
@@ -113,8 +114,9 @@ class JobStore {
     const Deadline deadline = Deadline::after(timeout).with_grace(store::Grace::kLength);
     while (!lock_) {
       if (os::UniqueFd alone = try_lock(lock_path, LOCK_EX)) {
-        std::error_code ignored;
-        fs::remove_all(directory, ignored);
+        std::error_code failed;
+        fs::remove_all(directory, failed);
+        if (failed) fail_errno(failed.value(), fmt::format("cannot empty {}", directory.string()));
         // This is not atomic, but a process that gets in between only empties a directory that nobody has
         // used yet.
         if (::flock(alone.get(), LOCK_SH | LOCK_NB) == 0) lock_ = std::move(alone);

@@ -142,6 +142,7 @@ std::string encode(const Status& status) {
 std::string encode(const Announce& announce) {
   wire::Writer out = begin(Type::announce);
   put_id(out, announce.nonce);
+  out.put(announce.size);
   return std::move(out).str();
 }
 
@@ -214,6 +215,7 @@ Status parse_status(std::string_view bytes) {
 Announce parse_announce(std::string_view bytes) {
   wire::Reader in = open(bytes, Type::announce, "announcement");
   Announce announce{.nonce = get_id(in)};
+  announce.size = in.get<std::int32_t>();
   in.finish();
   return announce;
 }

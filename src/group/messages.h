@@ -18,7 +18,7 @@
 namespace onehop {
 
 /// Incremented with every change of a message below or of the shared-memory layout.
-inline constexpr std::uint16_t kProtocolVersion = 8;
+inline constexpr std::uint16_t kProtocolVersion = 9;
 /// The call of a failure message: a rank ended the group to form one of the ranks that are left.
 inline constexpr const char* kSuccession = "succession";
 /// Longest error text that is sent.
@@ -48,6 +48,7 @@ struct Status {
 /// "I am here". The nonce proves that what follows belongs to this run and not to an earlier one.
 struct Announce {
   os::Id nonce{};
+  std::int32_t size = 0;  ///< of the group, as this rank was told
 };
 
 /// Rank 0's proposal: this group, of the ranks with these nonces.

@@ -50,7 +50,8 @@ struct Kind {
 std::vector<Kind> kinds() {
   return {
       {"status", encode(kFailure), [](auto raw) { return encode(parse_status(raw)); }},
-      {"announce", encode(Announce{.nonce = id_of(1)}), [](auto raw) { return encode(parse_announce(raw)); }},
+      {"announce", encode(Announce{.nonce = id_of(1), .size = 4}),
+       [](auto raw) { return encode(parse_announce(raw)); }},
       {"offer", encode(Offer{.id = id_of(9), .nonces = {id_of(0), id_of(50), id_of(100)}}),
        [](auto raw) { return encode(parse_offer(raw)); }},
       {"waiting", encode(Waiting{.nonce = id_of(3), .beat = 7, .size = 4, .ranks = {1, 3}}),

@@ -28,6 +28,12 @@ constexpr Duration kGrace{1000};
 
 constexpr const char* kJoining = "joining";
 
+std::string differ_in_size(int size, int rank, int theirs) {
+  return fmt::format(
+      "ranks 0 and {} differ in the size of the group: {} and {}; give all ranks the same size", rank, size,
+      theirs);
+}
+
 // The pause between two looks at a key that may change. It starts short, since ranks usually start together.
 class Backoff {
  public:
@@ -90,7 +96,7 @@ class Joiner {
   /// Called by rank 0 once all ranks have read everything. No rank believes what it leaves behind.
   void clean_up() noexcept {
     quietly([&] {
-      for (int r = 1; r < options_.size; ++r) (void)store_.delete_key(key(fmt::format("ack/{}", r)), brief());
+      for (int r = 1; r < options_.size; ++r) (void)store_.delete_key(ack_key(r), brief());
       (void)store_.delete_key(key("verdict"), brief());
       withdraw_offer();
     });
@@ -120,16 +126,20 @@ class Joiner {
   [[nodiscard]] std::string key(const std::string& leaf) const {
     return fmt::format("{}/{}/{}", prefix_, os::to_hex(id_), leaf);
   }
+  [[nodiscard]] std::string ack_key(int r) const { return key(fmt::format("ack/{}", r)); }
   [[nodiscard]] std::string announce_key(int r) const { return fmt::format("{}/announce/{}", prefix_, r); }
   [[nodiscard]] std::string offer_key() const { return prefix_ + "/offer"; }
   [[nodiscard]] std::string refusal_key(const os::Id& nonce) const {
     return fmt::format("{}/refusal/{}", prefix_, os::to_hex(nonce));
   }
 
+  [[nodiscard]] std::string announcement() const {
+    return encode(Announce{.nonce = nonce_, .size = options_.size});
+  }
   void announce() {
     nonce_ = os::random_id();
     os::fault_point("announce", options_.rank.value);
-    store_.set(announce_key(options_.rank.value), encode(Announce{.nonce = nonce_}), deadline_.left());
+    store_.set(announce_key(options_.rank.value), announcement(), deadline_.left());
     os::fault_point("announced", options_.rank.value);
   }
 
@@ -140,7 +150,7 @@ class Joiner {
   }
   void withdraw() noexcept {
     quietly([&] {
-      delete_own(announce_key(options_.rank.value), encode(Announce{.nonce = nonce_}));
+      delete_own(announce_key(options_.rank.value), announcement());
       if (!heartbeat_.last().empty()) delete_own(heartbeat_.key(), heartbeat_.last());
     });
   }
@@ -151,7 +161,7 @@ class Joiner {
   void announce_again_if_lost() {
     const std::string name = announce_key(options_.rank.value);
     const std::optional<std::string> raw = store_.get_for(name, Duration{0});
-    if (!raw) store_.set(name, encode(Announce{.nonce = nonce_}), deadline_.left());
+    if (!raw) store_.set(name, announcement(), deadline_.left());
     note_rival(raw);
   }
   [[nodiscard]] std::string about_rival() const {
@@ -161,7 +171,7 @@ class Joiner {
   }
   /// What an earlier run had left was replaced by `announce`.
   void note_rival(const std::optional<std::string>& announced) {
-    if (announced && *announced != encode(Announce{.nonce = nonce_})) has_rival_ = true;
+    if (announced && *announced != announcement()) has_rival_ = true;
   }
 
   /// All that may block here is the store.
@@ -195,16 +205,21 @@ class Joiner {
     }
   }
 
-  /// The announcement of rank r, for which this waits at most `wait`. An unreadable value counts as nothing
-  /// while it may still be replaced.
-  std::optional<Announce> read_announcement(int r, Duration wait, std::optional<Deadline>& grace) {
+  /// The nonce that rank r announced, for which this waits at most `wait`. An unreadable value counts as
+  /// nothing while it may still be replaced, and so does another size.
+  std::optional<os::Id> read_announcement(int r, Duration wait, std::optional<Deadline>& grace) {
     const Deadline end = Deadline::after(std::min(wait, lead_time().left()));
     Backoff backoff;
     while (true) {
       const std::optional<std::string> raw = look_for(announce_key(r), end.left());
       if (!raw) return std::nullopt;
       try {
-        return parse_announce(*raw);
+        const Announce announce = parse_announce(*raw);
+        if (announce.size == options_.size) {
+          other_sizes_.erase(r);
+          return announce.nonce;
+        }
+        other_sizes_[r] = announce;
       } catch (const Error&) {
         if (!grace) grace = Deadline::after(std::min(kGrace, lead_time().left()));
         if (grace->expired()) throw;
@@ -220,9 +235,8 @@ class Joiner {
     std::vector<std::optional<Deadline>> graces(nonces.size());
     const auto came = [&](int r, Duration wait) {
       const auto index = static_cast<std::size_t>(r);
-      const std::optional<Announce> announce = read_announcement(r, wait, graces[index]);
-      if (announce) nonces[index] = announce->nonce;
-      return nonces[index] != os::Id{};
+      if (const auto nonce = read_announcement(r, wait, graces[index])) nonces[index] = *nonce;
+      return nonces[index] != os::Id{} && !other_sizes_.contains(r);
     };
     std::vector<int> missing;
     for (int r = 1; r < options_.size; ++r) missing.push_back(r);
@@ -230,9 +244,38 @@ class Joiner {
       std::erase_if(missing, [&](int r) { return came(r, Duration{0}); });
       while (!missing.empty() && came(missing.front(), kHeartbeatInterval)) missing.erase(missing.begin());
       if (missing.empty()) return;
+      refuse_other_sizes();
       if (lead_time().expired()) fail_missing(missing, "did not come");
       throw_if_interrupted(kJoining);
       tell_waiting(missing);
+    }
+  }
+
+  /// An announcement of another size may be left from an earlier run. An answer to an offer shows that its
+  /// rank is there. It may still not have noticed that its previous attempt failed, and announce itself again.
+  void refuse_other_sizes() {
+    if (other_sizes_.empty()) return;
+    std::vector<os::Id> asked(static_cast<std::size_t>(options_.size));
+    for (const auto& [r, announce] : other_sizes_) asked[static_cast<std::size_t>(r)] = announce.nonce;
+    if (asked != asked_) {
+      asked_ = asked;
+      size_grace_.reset();
+      propose(asked);
+    }
+    for (const auto& [r, announce] : other_sizes_) {
+      if (!look_for(ack_key(r), Duration{0})) continue;
+      if (!size_grace_) size_grace_ = Deadline::after(std::min(kGrace, lead_time().left()));
+      if (!size_grace_->expired()) return;
+      const std::string reason = differ_in_size(options_.size, r, announce.size);
+      quietly([&, size = announce.size] { find_ranks_beyond(size); });
+      throw Error(ErrorCode::refused, reason);
+    }
+  }
+  /// The ranks of which this one knows nothing, since it was started with a smaller size.
+  void find_ranks_beyond(int size) {
+    for (int r = options_.size; r < std::min(size, kMaxHostRanks); ++r) {
+      const std::optional<std::string> raw = look_for(announce_key(r), Duration{0});
+      if (raw) other_sizes_[r] = parse_announce(*raw);
     }
   }
 
@@ -246,6 +289,7 @@ class Joiner {
   Deadline lead_time() const { return deadline_.with_time_to_tell(); }
 
   void propose(const std::vector<os::Id>& nonces) {
+    if (id_ != os::Id{}) clean_up();
     id_ = os::random_id();
     offer_ = encode(Offer{.id = id_, .nonces = nonces});
     store_.set(offer_key(), offer_, lead_time().left());
@@ -257,26 +301,17 @@ class Joiner {
     acks[0] = own;
     std::vector<int> missing;
     for (int r = 1; r < options_.size; ++r) missing.push_back(r);
-    std::optional<Deadline> grace;
     Deadline beat = Deadline::after(kHeartbeatInterval);
     Backoff backoff;
     while (true) {
       std::erase_if(missing, [&](int r) {
-        const std::optional<std::string> raw = store_.get_for(key(fmt::format("ack/{}", r)), Duration{0});
+        const std::optional<std::string> raw = store_.get_for(ack_key(r), Duration{0});
         if (raw) acks[static_cast<std::size_t>(r)] = parse_ack(*raw);
         return raw.has_value();
       });
-      if (missing.empty()) {
-        if (same_size(acks)) return acks;
-        // A mistake, or a rank that has not noticed yet that the previous attempt failed: it will announce
-        // itself again.
-        if (!grace) grace = Deadline::after(std::min(kGrace, lead_time().left()));
-        if (grace->expired()) return acks;
-      }
-      if (!missing.empty() && lead_time().expired()) {
-        fail_missing(missing, kNoAnswer);
-      }
-      if (!missing.empty() && beat.expired()) {
+      if (missing.empty()) return acks;
+      if (lead_time().expired()) fail_missing(missing, kNoAnswer);
+      if (beat.expired()) {
         tell_waiting(missing);
         beat = Deadline::after(kHeartbeatInterval);
       }
@@ -310,19 +345,14 @@ class Joiner {
       // A refusal concerns the whole group, not this rank.
       if (error.code() == ErrorCode::refused) status.origin = error.origin();
       quietly([&] {
-        for (std::size_t r = 1; r < nonces.size(); ++r) {
-          if (nonces[r] != os::Id{}) store_.set(refusal_key(nonces[r]), encode(status), brief());
+        for (const auto& [unused, announce] : other_sizes_) nonces.push_back(announce.nonce);
+        for (std::size_t i = 1; i < nonces.size(); ++i) {
+          if (nonces[i] != os::Id{}) store_.set(refusal_key(nonces[i]), encode(status), brief());
         }
       });
       if (id_ != os::Id{}) clean_up();
       throw Error(status.code, status.message, status.origin);
     }
-  }
-
-  static bool same_size(const std::vector<Ack>& acks) {
-    return std::all_of(acks.begin(), acks.end(), [&](const Ack& ack) {
-      return !ack.status.ok() || ack.hello.size == static_cast<std::int32_t>(acks.size());
-    });
   }
 
   /// The members; throws when there is to be no group.
@@ -365,7 +395,7 @@ class Joiner {
           if (index < offer.nonces.size() && offer.nonces[index] == nonce_ && (!acked || offer.id != id_)) {
             id_ = offer.id;
             acked = true;
-            store_.set(key(fmt::format("ack/{}", options_.rank.value)), encode(own), deadline_.left());
+            store_.set(ack_key(options_.rank.value), encode(own), deadline_.left());
             os::fault_point("ack", options_.rank.value);
           }
         }
@@ -415,7 +445,10 @@ class Joiner {
   os::Id nonce_{};
   os::Id id_{};
   // Only on rank 0.
-  std::string offer_;  // as it stands in the store
+  std::string offer_;                    // as it stands in the store
+  std::map<int, Announce> other_sizes_;  ///< ranks that announced another size, or are beyond this one's
+  std::vector<os::Id> asked_;            ///< those of them to whom the offer is
+  std::optional<Deadline> size_grace_;   ///< once one of these answered
   HeartbeatSender heartbeat_;
   std::optional<CleanUpTime> clean_up_;  ///< once this rank was interrupted
 };
@@ -431,7 +464,7 @@ std::optional<std::string> reason_to_refuse(const std::vector<Hello>& hellos) {
       return fmt::format("ranks 0 and {} differ in {}: {} and {}", hello.rank, what, zero, theirs);
     };
     if (hello.version != first.version) return differs("their onehop version", first.version, hello.version);
-    if (hello.size != size) return differs("the size of the group", size, hello.size);
+    if (hello.size != size) return differ_in_size(size, hello.rank, hello.size);
     if (hello.boot_id != first.boot_id) {
       return fmt::format(
           "ranks 0 and {} are on different machines ({} and {}); onehop works inside one machine", hello.rank,

@@ -4,7 +4,7 @@
 // All keys live under `onehop/<name>/`. A store may hold keys of an earlier, crashed run. So a rank believes
 // only values that refer to the random numbers of this run:
 //
-// 1. Every rank r sets `announce/<r>` to a fresh nonce.
+// 1. Every rank r sets `announce/<r>` to a fresh nonce and the size of the group that it was told.
 //
 // 2. Rank 0 reads all announcements and sets `offer` to a fresh group id and the nonces it read.
 //
@@ -23,8 +23,11 @@
 // A fresh id cannot have stale acks or a stale verdict. A failed attempt may be followed at once by another
 // one over the same store with other ranks, while some rank has not noticed the failure yet. Neither attempt
 // may use the other's values. So a refusal is addressed to a nonce, every rank deletes its own announcement
-// only, and rank 0 deletes the rest once all ranks are connected. If a rank answers with another group size,
-// it may merely be late. It gets some time to find out before that is called a mismatch.
+// only, and rank 0 deletes the rest once all ranks are connected.
+//
+// To ranks that announced another group size than its own, rank 0 makes an offer at once: a rank that answers
+// is there, while another announcement is stale. The rank may merely be late. It gets some time to find out
+// before that is called a mismatch. Other ranks do not belong to that offer, and wait for the next one.
 #pragma once
 
 #include <functional>

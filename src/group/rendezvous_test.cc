@@ -235,7 +235,8 @@ TEST(Rendezvous, IgnoresWhatACrashedRunLeftInTheStore) {
   std::vector<os::Id> nonces;
   for (int r = 0; r < 3; ++r) {
     nonces.push_back(os::random_id());
-    store.set(fmt::format("onehop/world/announce/{}", r), encode(Announce{.nonce = nonces.back()}));
+    store.set(fmt::format("onehop/world/announce/{}", r),
+              encode(Announce{.nonce = nonces.back(), .size = 3}));
     store.set(fmt::format("onehop/world/{}/ack/{}", os::to_hex(old_id), r), encode(Ack{}));
   }
   store.set("onehop/world/offer", encode(Offer{.id = old_id, .nonces = nonces}));
@@ -245,7 +246,8 @@ TEST(Rendezvous, IgnoresWhatACrashedRunLeftInTheStore) {
   // Rank 0 reads the stale announcements first, and makes an offer to ranks that are dead.
   for (int round = 0; round < 5; ++round) {
     for (int r = 1; r < 3; ++r) {
-      store.set(fmt::format("onehop/world/announce/{}", r), encode(Announce{.nonce = os::random_id()}));
+      store.set(fmt::format("onehop/world/announce/{}", r),
+                encode(Announce{.nonce = os::random_id(), .size = 3}));
     }
     expect_one_group(join(store, 3));
   }
@@ -370,19 +372,53 @@ TEST(Rendezvous, ARankWhoseNumberAnotherProcessTakesSaysSo) {
   }
 }
 
-TEST(Rendezvous, RanksThatExpectDifferentSizesAreRefusedOrTimeOutSayingSo) {
-  ListedStore store;
-  const auto resize = [](int rank, int size) {
-    return [=](JoinOptions& options) {
-      if (options.rank == Rank{rank}) options.size = size;
-    };
+TEST(Rendezvous, RanksOfDifferentSizesAreRefusedAtOnce) {
+  struct Row {
+    const char* what;
+    int ranks;
+    std::vector<int> sizes;
+    const char* words;
   };
-  expect_refused(join(store, 3, {.change = resize(2, 4)}), ErrorCode::refused,
-                 HasSubstr("ranks 0 and 2 differ in the size of the group: 3 and 4"));
-  // Rank 0 knows nothing of rank 2, which finds out about its mistake at its deadline.
-  const std::vector<Attempt> attempts = join(store, 3, {.timeout = seconds{4}, .change = resize(0, 2)});
-  EXPECT_EQ(attempts[0].error->code(), ErrorCode::refused);
-  EXPECT_EQ(attempts[1].error->code(), ErrorCode::refused);
+  const Row rows[] = {
+      {"rank 0 has a larger size", 2, {3, 2}, "ranks 0 and 1 differ in the size of the group: 3 and 2"},
+      {"so has rank 1", 3, {4, 4, 3}, "ranks 0 and 2 differ in the size of the group: 4 and 3"},
+      {"rank 0 has a smaller size", 3, {2, 3, 3}, "ranks 0 and 1 differ in the size of the group: 2 and 3"},
+      {"rank 2 has a larger size", 3, {3, 3, 4}, "ranks 0 and 2 differ in the size of the group: 3 and 4"},
+  };
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.what);
+    ListedStore store;
+    const std::vector<Attempt> attempts = join(store, row.ranks, {.change = [&](JoinOptions& options) {
+                                                 options.size =
+                                                     row.sizes[static_cast<std::size_t>(options.rank.value)];
+                                               }});
+    expect_refused(attempts, ErrorCode::refused,
+                   AllOf(HasSubstr(row.words), HasSubstr("give all ranks the same size")));
+    for (const Attempt& each : attempts) EXPECT_LT(each.took, seconds{10});
+    EXPECT_THAT(store.keys(), ::testing::IsEmpty());
+  }
+}
+
+TEST(Rendezvous, AnAnnouncementOfAnotherSizeThatACrashedRunLeftIsNoMistake) {
+  ListedStore store;
+  for (int r = 0; r < 4; ++r) {
+    store.set(fmt::format("onehop/world/announce/{}", r),
+              encode(Announce{.nonce = os::random_id(), .size = 4}));
+  }
+  // Rank 2 comes when an answer would long have been missed.
+  expect_one_group(join(store, 3, {.prepare = [](int rank) {
+                          if (rank == 2) std::this_thread::sleep_for(seconds{2});
+                          return std::string("host");
+                        }}));
+}
+
+TEST(Rendezvous, ARankThatAnotherSizeLeavesOutHearsOfThatSizeAtItsDeadline) {
+  ListedStore store;
+  const std::vector<Attempt> attempts = join(store, 3, {.absent = {1}, .change = [](JoinOptions& options) {
+                                                          if (options.rank == Rank{0}) options.size = 2;
+                                                          options.timeout =
+                                                              seconds{options.rank == Rank{0} ? 4 : 2};
+                                                        }});
   EXPECT_EQ(attempts[2].error->code(), ErrorCode::timeout);
   EXPECT_THAT(attempts[2].error->message(), HasSubstr("rank 0 offers a group of 2"));
 }
@@ -495,10 +531,10 @@ TEST(Rendezvous, GpusWhoseRanksDifferInOnehopCheckAreRefusedOnAllRanksWithBothVa
 TEST(Rendezvous, ARankOfAnotherProtocolIsRefusedNamingBothVersions) {
   ListedStore store;
   std::string foreign = encode(Announce{.nonce = os::random_id()});
-  foreign[4] = 9;  // the protocol's low byte
+  foreign[4] = 77;  // the protocol's low byte
   store.set("onehop/world/announce/1", foreign);
   expect_refused(join(store, 2, {.timeout = seconds{5}, .absent = {1}}), ErrorCode::refused,
-                 AllOf(HasSubstr("protocol 9"), HasSubstr(fmt::format("protocol {}", kProtocolVersion))));
+                 AllOf(HasSubstr("protocol 77"), HasSubstr(fmt::format("protocol {}", kProtocolVersion))));
 }
 
 TEST(Rendezvous, GarbageInTheStoreIsAProtocolErrorThatSaysWhere) {

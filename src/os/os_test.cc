@@ -359,6 +359,32 @@ TEST(PrivateDir, WithoutDescriptorsNothingIsLeftThatNoSweepRemoves) {
   EXPECT_TRUE(fs::remove(base));
 }
 
+TEST(PrivateDir, ADirectoryOfWhichARemovalLeavesAPartIsRemovedByTheNextSweep) {
+  std::string base = (fs::temp_directory_path() / "private-dir-test-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(base.data()), nullptr);
+  ::setenv("ONEHOP_RUNTIME_DIR", base.c_str(), 1);
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  std::string path;
+  {
+    const PrivateDir launch = PrivateDir::create("launch");
+    path = launch.path();
+    ASSERT_TRUE(fs::create_directory(path + "/store"));
+    std::ofstream(path + "/store/key") << "x";
+    // One descriptor, with which the directory can be listed, but not the one in it.
+    const int next = ::dup(STDERR_FILENO);
+    ASSERT_GE(next, 0);
+    ::close(next);
+    const rlimit one = {.rlim_cur = static_cast<rlim_t>(next) + 1, .rlim_max = limit.rlim_max};
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &one), 0);
+  }
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_TRUE(fs::exists(path + "/store/key"));
+  EXPECT_EQ(reclaim_stale_dirs(base), 1);
+  ::unsetenv("ONEHOP_RUNTIME_DIR");
+  EXPECT_TRUE(fs::remove(base));
+}
+
 TEST(PrivateDir, ASweepLeavesWhateverOnehopDidNotMake) {
   std::string base = (fs::temp_directory_path() / "private-dir-test-XXXXXX").string();
   ASSERT_NE(::mkdtemp(base.data()), nullptr);

@@ -102,21 +102,33 @@ bool holds_only_ours(const UniqueFd& dir) {
   return errno == 0 && (marked || !used);
 }
 
-/// Removes a directory with its content, the marker last: if this process is killed here, the next sweep
-/// removes the rest.
-void remove_all(const UniqueFd& dir, const fs::path& path) {
+/// Removes a directory that is empty but for its marker. One that cannot be removed keeps it.
+bool remove_marked(const UniqueFd& dir, const fs::path& path) {
+  const bool marked = ::unlinkat(dir.get(), kMarker, 0) == 0;
+  if (::rmdir(path.c_str()) == 0) return true;
+  // By mknodat, which needs no descriptor.
+  if (marked) (void)::mknodat(dir.get(), kMarker, S_IFREG | 0600, 0);
+  return false;
+}
+
+/// Removes a directory with its content, the marker last: if this process is killed here, or cannot remove
+/// all, the next sweep removes the rest.
+bool remove_all(const UniqueFd& dir, const fs::path& path) {
   // By name: a process that has run out of descriptors cannot list the content.
   (void)::unlinkat(dir.get(), kSocket, 0);
   std::error_code unlisted;
-  std::error_code ignored;
-  for (const fs::directory_entry& entry : fs::directory_iterator(path, unlisted)) {
-    if (entry.path().filename() != kMarker) fs::remove_all(entry.path(), ignored);
+  bool left = false;
+  for (fs::directory_iterator entry(path, unlisted); entry != fs::directory_iterator();
+       entry.increment(unlisted)) {
+    if (entry->path().filename() == kMarker) continue;
+    std::error_code failed;
+    fs::remove_all(entry->path(), failed);
+    if (failed) left = true;
   }
-  // What else may be there keeps its marker, by which the next sweep removes it.
+  // A directory that could not be listed may still hold what its owner has put in.
   const Purpose* const purpose = purpose_of(path.filename().string());
-  if (unlisted && (purpose == nullptr || purpose->any_content)) return;
-  (void)::unlinkat(dir.get(), kMarker, 0);
-  (void)::rmdir(path.c_str());
+  if (left || (unlisted && (purpose == nullptr || purpose->any_content))) return false;
+  return remove_marked(dir, path);
 }
 
 /// Removes `path` if onehop created it for a process of this user that no longer exists.
@@ -130,15 +142,11 @@ bool remove_if_stale(const fs::path& path, const Purpose& purpose) {
   // cannot add files.
   const UniqueFd dir = open_dir(path);
   if (!dir || !try_lock(dir) || !is_at(dir, path)) return false;
-  if (purpose.any_content && has_type(dir, kMarker, S_IFREG)) {
-    remove_all(dir, path);
-    return !fs::exists(path);
-  }
+  if (purpose.any_content && has_type(dir, kMarker, S_IFREG)) return remove_all(dir, path);
   if (!holds_only_ours(dir)) return false;
   // Remove by name, the marker last: if a sweep is killed half-way, the next one can remove the rest.
   (void)::unlinkat(dir.get(), kSocket, 0);
-  (void)::unlinkat(dir.get(), kMarker, 0);
-  return ::rmdir(path.c_str()) == 0;
+  return remove_marked(dir, path);
 }
 
 }  // namespace
@@ -205,7 +213,7 @@ PrivateDir::~PrivateDir() {
 void PrivateDir::remove() noexcept {
   // A moved-from object has no lock. The lock is released last, so that no sweep races with the removal.
   if (!lock_) return;
-  if (is_at(lock_, path_)) remove_all(lock_, path_);
+  if (is_at(lock_, path_)) (void)remove_all(lock_, path_);
   lock_.reset();
 }
 

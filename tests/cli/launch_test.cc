@@ -242,6 +242,30 @@ TEST_F(Launch, EndsQuietlyWhenInterrupted) {
   }
 }
 
+/// Waits until the process is stopped.
+bool stops(const std::string& pid) {
+  for (int attempt = 0; attempt < 1000; ++attempt) {
+    std::ifstream file("/proc/" + pid + "/stat");
+    std::string number, name, state;
+    if (file >> number >> name >> state && state == "T") return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return false;
+}
+
+TEST_F(Launch, AStoppedRankEndsWithTheOthersWhenInterrupted) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    Command command(shell({"-n", "2", "--timeout-kill", "30s"},
+                          "if [ $RANK = 1 ]; then echo $$; kill -STOP $$; fi; exec sleep 1000"),
+                    options_);
+    ASSERT_TRUE(stops(command.wait_for_lines(1).front()));
+    const auto start = std::chrono::steady_clock::now();
+    command.signal(signal);
+    EXPECT_EQ(command.finish().exit_code, -signal);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(15));
+  }
+}
+
 TEST_F(Launch, ASecondInterruptKillsAtOnce) {
   Command command(shell({"-n", "2", "--timeout-kill", "1000s"},
                         "trap 'echo not yet' INT; echo ready; while :; do sleep 0.01; done"),

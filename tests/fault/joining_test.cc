@@ -49,7 +49,8 @@ void leave_an_earlier_run(Store& store) {
   Offer offer{.id = os::random_id(), .nonces = {}};
   for (int r = 0; r < kRanks; ++r) {
     offer.nonces.push_back(os::random_id());
-    store.set(fmt::format("onehop/world/announce/{}", r), encode(Announce{.nonce = offer.nonces.back()}));
+    store.set(fmt::format("onehop/world/announce/{}", r),
+              encode(Announce{.nonce = offer.nonces.back(), .size = kRanks}));
   }
   store.set("onehop/world/offer", encode(offer));
   store.set("onehop/world/waiting",

@@ -180,7 +180,7 @@ struct Kind {
 
 const std::vector<Kind>& kinds() {
   static const std::vector<Kind> all = [] {
-    const std::string announce = encode(Announce{.nonce = id_of(0)});
+    const std::string announce = encode(Announce{.nonce = id_of(0), .size = 2});
     Ack unknown_sharing{.status = Status{}, .hello = some_hello(1)};
     unknown_sharing.hello.share_by = static_cast<ShareBy>(kShareByCount);
     return std::vector<Kind>{

@@ -263,7 +263,10 @@ class Job {
         if (!kill_at_) kill_at_ = Deadline::after(options_.grace);
       }
       outcome_.killed = outcome_.killed || again;
-      signal_all(again ? SIGKILL : signal);  // the second request does not wait
+      if (requests_end(signal))
+        end_ranks(again ? SIGKILL : signal);  // the second request does not wait
+      else
+        signal_all(signal);
       if (signal == SIGINT) end_line_of_terminal();
     }
   }
@@ -298,8 +301,12 @@ class Job {
   void end_all() {
     if (kill_at_) return;
     kill_at_ = Deadline::after(options_.grace);
-    signal_all(SIGTERM);
-    signal_all(SIGCONT);  // a stopped process takes SIGTERM only once it continues
+    end_ranks(SIGTERM);
+  }
+
+  void end_ranks(int signal) {
+    signal_all(signal);
+    signal_all(SIGCONT);  // a stopped process takes the signal only once it continues
   }
 
   void signal_all(int signal) {

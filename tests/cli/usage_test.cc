@@ -376,6 +376,19 @@ TEST(FullDisk, FailsWhateverWritesToStandardOutput) {
   }
 }
 
+TEST(FullDisk, OfStandardErrorChangesNoExitCode) {
+  CommandOptions shell;
+  shell.program = "/bin/sh";
+  const auto exit_code = [&](const std::string& arguments) {
+    return run({"-c", ONEHOP_COMMAND " " + arguments + " 2> /dev/full"}, shell).exit_code;
+  };
+  EXPECT_EQ(exit_code("compare /nonexistent/a /nonexistent/b"), 1);
+  EXPECT_EQ(exit_code("compare"), 2);
+  EXPECT_EQ(exit_code("launch -n 2 -- sh -c 'exit 7'"), 7);
+  EXPECT_EQ(exit_code("launch -n 2 -- /nonexistent/program"), 127);
+  EXPECT_EQ(exit_code("tune --device host --ranks 2 --collectives all-reduce --sizes 4K --iters 2"), 0);
+}
+
 TEST(Help, TeachesEveryCommandWithExamplesAndSucceeds) {
   const Result top = run({"--help"});
   EXPECT_EQ(top.exit_code, 0);

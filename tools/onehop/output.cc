@@ -223,6 +223,10 @@ void print(const std::string& text) {
   if (!written) fail_errno(errno, "cannot write the output");
 }
 
+void print_error(const std::string& text) {
+  (void)std::fwrite(text.data(), 1, text.size(), stderr);
+}
+
 void check_writable(const std::string& path) {
   if (path.empty() || is_stdout(path)) return;
   const auto opens = [&](int more) {

@@ -47,6 +47,7 @@ void print_error(const std::string& text);
 /// Called before the work, so that an unwritable path costs no minutes. Keeps the content of the file,
 /// and makes none.
 void check_writable(const std::string& path);
+/// A file that was there keeps its content when the new one cannot be written, where its directory can be written.
 void write_output(const std::string& path, const std::string& text);
 
 /// A document that grows while a command runs, and is valid whenever the command ends. Every version replaces

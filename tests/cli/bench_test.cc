@@ -188,7 +188,8 @@ TEST_F(Bench, APageIsMadeOfASavedReport) {
               HasSubstr("leave out --sizes"));
   result = run({"bench", "--from", html_path, "--html", again_path}, options_);
   EXPECT_EQ(result.exit_code, 1);
-  EXPECT_THAT(result.err, HasSubstr("r.html' is no report of 'onehop bench --json'\n"));
+  EXPECT_THAT(result.err,
+              HasSubstr("r.html' is no report of 'onehop bench --json': not valid JSON at line 1"));
 }
 
 TEST_F(Bench, APageOnStandardOutputIsAllThatIsThere) {

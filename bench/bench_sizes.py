@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sizes and collectives as the command line writes them, for the scripts beside this file."""
 
+import re
+
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "broadcast", "reduce", "all-to-all", "gather", "scatter")
 MEASURABLE = (*COLLECTIVES, "all-to-all-v", "send-recv")  # by `onehop bench`; the tables of the documents have the others
 
@@ -8,6 +10,8 @@ SUFFIXES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def parse_size(text):
+    if not re.fullmatch(r"\d+[KMGkmg]?", text):
+        raise ValueError(f"'{text}' is no size, such as 4096, 64K or 1G")
     return int(text[:-1]) * SUFFIXES[text[-1].upper()] if text[-1].upper() in SUFFIXES else int(text)
 
 
@@ -17,6 +21,8 @@ def sizes_of(text):
         return [parse_size(part) for part in text.split(",")]
     first, last, factor = (text.split(":") + ["2"])[:3]
     sizes = [parse_size(first)]
+    if sizes[0] < 1 or int(factor) < 2:
+        raise ValueError(f"'{text}' has no end: the first size is at least 1, the factor at least 2")
     while sizes[-1] * int(factor) <= parse_size(last):
         sizes.append(sizes[-1] * int(factor))
     return sizes

@@ -9,10 +9,10 @@ Reports of the same collective, ranks, type, op and mode become one table: micro
 import argparse
 import json
 import pathlib
-import sys
 
 from bench_sizes import MEASURABLE, format_size
 from plot_compare import draw, gpu_picture, group_name, is_peer, openmpi_picture
+from report_files import made_of, read_report, stop, write
 
 OURS = "onehop"
 ORDER = (OURS, "nccl", "nccl-sym", "pytorch-one-shot", "pytorch-two-shot")
@@ -100,9 +100,9 @@ def machines(reports):
 def read_reports(paths):
     reports = []
     for path in paths:
-        report = json.loads(path.read_text())
+        report = read_report(path)
         if report.get("format") != "onehop-bench":
-            sys.exit(f"compare_gpu: {path} is no report of onehop bench")
+            stop(f"{path} is no report of onehop bench")
         reports.append(report)
     return reports
 
@@ -161,11 +161,14 @@ def main():
     if not arguments.reports:
         parser.error("no reports given")
     reports = read_reports(arguments.reports)
-    merged = merge(reports)
-    print("\n".join(machines(reports)) + "\n")
-    print("\n\n".join(table(group) for group in merged))
+    with made_of(arguments.reports):
+        merged = merge(reports)
+        lines = machines(reports)
+        tables = "\n\n".join(table(group) for group in merged)
+    print("\n".join(lines) + "\n")
+    print(tables)
     if arguments.json:
-        arguments.json.write_text(json.dumps({"format": "onehop-comparison", "machines": machines(reports), "groups": merged}, indent=1) + "\n")
+        write(arguments.json, json.dumps({"format": "onehop-comparison", "machines": lines, "groups": merged}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -64,7 +64,10 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release", help="build directory")
     parser.add_argument("--json", type=pathlib.Path, help="also write the figures here")
     arguments = parser.parse_args()
-    sizes = sizes_of(arguments.sizes)
+    try:
+        sizes = sizes_of(arguments.sizes)
+    except ValueError as error:
+        parser.error(f"--sizes: {error}")
     collectives = COLLECTIVES if arguments.collectives == "all" else arguments.collectives.split(",")
 
     version = run(["mpirun", "--version"]).splitlines()[0]

@@ -13,15 +13,20 @@ Each curve has a color, a mark and its name at its end; a browser that prefers d
 five curves; what else was measured is named below the picture.
 """
 import argparse
+import contextlib
 import html
+import io
 import json
 import math
 import pathlib
 import re
 import sys
+import tempfile
 import textwrap
+import unittest.mock
 
-from bench_sizes import MEASURABLE, name_of
+from bench_sizes import MEASURABLE, name_of, sizes_of
+from report_files import made_of, read_report, stop, write
 
 MARGIN = 16
 AXIS = 50  # left of a panel's plotting area, for the labels of the values
@@ -329,6 +334,63 @@ def draw(picture, columns=1):
                       f'<rect width="{width}" height="{height}" class="page"/>', *out, "</svg>"]) + "\n"
 
 
+def drawing(reports, files, arguments):
+    formats = {report.get("format") for report in reports}
+    if formats == {"onehop-decode"}:
+        picture = decode_picture(reports)
+        picture["panels"] = [panel for panel in picture["panels"] if arguments.only in panel[0]]
+    elif len(reports) > 1:
+        stop("several reports, and not all of them are of onehop.bench.decode; draw each by itself")
+    elif formats == {"onehop-comparison"}:
+        reports[0]["groups"] = [group for group in reports[0]["groups"] if arguments.only in group_name(group)]
+        picture = gpu_picture(reports[0])
+    elif "openmpi" in reports[0]:
+        picture = openmpi_picture(reports[0])
+        picture["panels"] = [panel for panel in picture["panels"] if arguments.only in panel[0]]
+    else:
+        stop(f"{files[0]} is no comparison; run compare_gpu.py on reports of onehop bench first")
+    if not picture["panels"]:
+        stop(f"{files[0]} has no panel with '{arguments.only}' in its title and a peer to compare with")
+    return draw(picture, arguments.columns)
+
+
+def refusal(*words):
+    """What main() says about a command line that it refuses."""
+    out = io.StringIO()
+    with unittest.mock.patch.object(sys, "argv", ["plot_compare.py", *words]), contextlib.redirect_stderr(out):
+        try:
+            main()
+        except SystemExit as end:
+            return f"{out.getvalue()}{end.code}"
+    return "accepted"
+
+
+def refuses_what_is_no_report():
+    row = {"ranks": 2, "bytes": 1024, "onehop_us": 1.0, "openmpi_us": 2.0, "onehop_rounds_us": [1.0]}
+    report = {"machine": {"cpu": "CPU", "cores": 2, "kernel": "Linux"}, "openmpi": "Open MPI 4", "onehop_commit": "abc", "results": [row]}
+    with tempfile.TemporaryDirectory() as folder:
+        file, other, svg = (pathlib.Path(folder, name) for name in ("report.json", "other.json", "picture.svg"))
+        for text, why in (("", "is no JSON"), ("[]", "has to be an object"), ("[" * 100000, "is no JSON"), ("\xff", "is no JSON"), ("{}", "is no comparison"),
+                          (json.dumps(report | {"results": [row | {"bytes": 0}]}), "a value that cannot be: math domain error"),
+                          (json.dumps(report | {"results": [row | {"openmpi_us": 0}]}), "a value that cannot be: float division by zero"),
+                          (json.dumps(report | {"machine": {}}), "the field 'cpu' is missing")):
+            file.write_text(text, encoding="latin-1")
+            said = refusal(str(file), str(svg))
+            assert why in said and str(file) in said and not svg.exists(), said
+        file.write_text(json.dumps(report))
+        other.write_text("kept")
+        assert "ends in .svg" in refusal(str(file), str(other)) and other.read_text() == "kept", "a report was replaced by a picture"
+        assert "--columns 0" in refusal(str(file), str(svg), "--columns", "0")
+        assert "cannot read" in refusal(str(svg), str(svg)) and "cannot write" in refusal(str(file), f"{folder}/none/p.svg")
+        assert refusal(str(file), str(svg)) == "accepted" and svg.exists()
+    for sizes in ("1K:1M:1", "0:1M:2", "1K:1M:0", "", "1Q", "-1"):
+        try:
+            sizes_of(sizes)
+        except ValueError:
+            continue
+        raise AssertionError(f"{sizes} is accepted")
+
+
 def self_test():
     names = ("onehop", "onehop-symmetric", "onehop-registered", "onehop-in-place", "nccl", "nccl-sym",
              "pytorch-one-shot", "pytorch-two-shot")
@@ -371,6 +433,7 @@ def self_test():
         for column in range(columns):
             places = sorted(y for at, y in named if at == column)
             assert all(b - a >= LINE for a, b in zip(places, places[1:])), "names over each other"
+    refuses_what_is_no_report()
     print("ok")
 
 
@@ -387,24 +450,14 @@ def main():
     if len(arguments.files) < 2:
         parser.error("no report and picture given")
     *files, svg = arguments.files
-    reports = [json.loads(file.read_text()) for file in files]
-    formats = {report.get("format") for report in reports}
-    if formats == {"onehop-decode"}:
-        picture = decode_picture(reports)
-        picture["panels"] = [panel for panel in picture["panels"] if arguments.only in panel[0]]
-    elif len(reports) > 1:
-        sys.exit("plot_compare: several reports, and not all of them are of onehop.bench.decode; draw each by itself")
-    elif formats == {"onehop-comparison"}:
-        reports[0]["groups"] = [group for group in reports[0]["groups"] if arguments.only in group_name(group)]
-        picture = gpu_picture(reports[0])
-    elif "openmpi" in reports[0]:
-        picture = openmpi_picture(reports[0])
-        picture["panels"] = [panel for panel in picture["panels"] if arguments.only in panel[0]]
-    else:
-        sys.exit(f"plot_compare: {files[0]} is no comparison; run compare_gpu.py on reports of onehop bench first")
-    if not picture["panels"]:
-        sys.exit(f"plot_compare: {files[0]} has no panel with '{arguments.only}' in its title and a peer to compare with")
-    svg.write_text(draw(picture, arguments.columns))
+    if svg.suffix != ".svg":
+        parser.error(f"the picture is the last file, and its name ends in .svg; got '{svg}'")
+    if arguments.columns < 1:
+        parser.error(f"--columns {arguments.columns}: there is at least one")
+    reports = [read_report(file) for file in files]
+    with made_of(files):
+        drawn = drawing(reports, files, arguments)
+    write(svg, drawn)
 
 
 if __name__ == "__main__":

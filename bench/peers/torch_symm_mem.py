@@ -278,7 +278,10 @@ def main():
     parser.add_argument("--timeout", type=float, default=120, help="seconds after which the ranks are killed (default 120)")
     parser.add_argument("--json", type=pathlib.Path, help="write the results to this file")
     arguments = parser.parse_args()
-    sizes = sizes_of(arguments.sizes)
+    try:
+        sizes = sizes_of(arguments.sizes)
+    except ValueError as error:
+        parser.error(f"--sizes: {error}")
     for size in sizes:
         if size < 16 * arguments.ranks or size % (16 * arguments.ranks):
             sys.exit(f"torch_symm_mem: {format_size(size)} is not a multiple of 16 bytes per rank, which PyTorch needs")

@@ -185,6 +185,12 @@ TEST(Error, IsOneLineWhateverItQuotes) {
   EXPECT_EQ(Error(ErrorCode::system, "name 'a\nb\t\x1b[31m\x7f'").message(),
             "name 'a\\x0ab\\x09\\x1b[31m\\x7f'");
   EXPECT_EQ(Error(ErrorCode::system, "f\xc3\xbcr").message(), "f\xc3\xbcr") << "UTF-8 stays";
+  for (const char* whole : {"\u00a0", "\u00e9", "\u20ac", "\ud7ff", "\U0001f600", "\U0010ffff"})
+    EXPECT_EQ(printable(whole), whole);
+  EXPECT_EQ(printable("x\xffy\xc3"), "x\\xffy\\xc3") << "what is not UTF-8";
+  EXPECT_EQ(printable("\xc2\x9bm"), "\\xc2\\x9bm") << "a terminal takes U+009B for ESC [";
+  EXPECT_EQ(printable("\xc0\xaf\xed\xa0\x80\xf4\x90\x80\x80"),
+            "\\xc0\\xaf\\xed\\xa0\\x80\\xf4\\x90\\x80\\x80");
 }
 
 TEST(Errno, SaysTextAndName) {

@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "onehop/error.h"
@@ -27,6 +28,10 @@ template <class... Args>
 void require(bool condition, fmt::format_string<Args...> format, Args&&... args) {
   if (!condition) fail(ErrorCode::invalid_argument, format, std::forward<Args>(args)...);
 }
+
+/// Escapes control characters and bytes that are not UTF-8 as "\x0a". Messages and reports quote text of callers, peers and
+/// files; they go to terminals, web pages and JSON.
+[[nodiscard]] std::string printable(std::string_view text);
 
 /// "Permission denied (EACCES)". Thread-safe.
 [[nodiscard]] std::string errno_text(int err);

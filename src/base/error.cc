@@ -19,31 +19,45 @@ std::string descriptor_remedy() {
   return fmt::format("raise ulimit -n, which is {}", limit.rlim_cur);
 }
 
-bool is_control(char c) {
-  const auto byte = static_cast<unsigned char>(c);
-  return byte < 0x20 || byte == 0x7f;
-}
-
-/// Escapes every control character as "\x0a": messages quote text of callers, peers and files.
-std::string in_one_line(std::string message) {
-  if (std::none_of(message.begin(), message.end(), is_control)) return message;
-  std::string out;
-  for (const char c : message) {
-    if (is_control(c)) {
-      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-    } else {
-      out += c;
-    }
+/// The length of the UTF-8 character that a text begins with; 0 if it begins with a control character or with bytes that
+/// are not UTF-8.
+std::size_t printable_length(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned first = byte(0);
+  if (first < 0x80) return first < 0x20 || first == 0x7f ? 0 : 1;
+  const std::size_t length = first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
+  if (length == 0 || text.size() < length) return 0;
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0u) != 0x80) return 0;
   }
-  return out;
+  // Longer forms than needed, surrogates, what is beyond U+10FFFF, and U+0080..U+009F, the C1 controls.
+  const unsigned second = byte(1);
+  const bool wrong = (first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f) ||
+                     (first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f) ||
+                     (first == 0xc2 && second < 0xa0);
+  return wrong ? 0 : length;
 }
 
 }  // namespace
 
 Error::Error(ErrorCode code, std::string message, Rank origin)
-    : code_(code), origin_(origin), message_(in_one_line(std::move(message))) {}
+    : code_(code), origin_(origin), message_(printable(message)) {}
 
 Error::~Error() = default;
+
+std::string printable(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const std::size_t length = printable_length(text);
+    if (length == 0) {
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text.front()));
+    } else {
+      out += text.substr(0, length);
+    }
+    text.remove_prefix(std::max<std::size_t>(length, 1));
+  }
+  return out;
+}
 
 std::string_view to_string(ErrorCode code) {
   switch (code) {

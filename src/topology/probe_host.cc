@@ -49,7 +49,7 @@ std::string cpu_model(hwloc_topology_t machine) {
 std::string hostname() {
   std::array<char, 256> name{};
   if (::gethostname(name.data(), name.size() - 1) != 0) return {};
-  return name.data();
+  return printable(name.data());
 }
 
 }  // namespace

@@ -188,7 +188,26 @@ TEST_F(Bench, APageIsMadeOfASavedReport) {
               HasSubstr("leave out --sizes"));
   result = run({"bench", "--from", html_path, "--html", again_path}, options_);
   EXPECT_EQ(result.exit_code, 1);
-  EXPECT_THAT(result.err, HasSubstr("r.html' is no report of 'onehop bench --json'\n"));
+  EXPECT_THAT(result.err,
+              HasSubstr("r.html' is no report of 'onehop bench --json': not valid JSON at line 1"));
+}
+
+TEST_F(Bench, FileNamesMayHaveAnyBytes) {
+  const std::string name = base_ / "t\tab \x1b[31m \xff.json";
+  const auto page = base_ / "page.html";
+  Result result = bench({"--ranks", "2", "--sizes", "4K", "--json", name});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  for (const std::string& text : {result.out, read(name)}) {
+    EXPECT_EQ(text.find('\x1b'), std::string::npos);
+    EXPECT_EQ(text.find('\xff'), std::string::npos);
+  }
+  // The report holds the command line, and is read again.
+  result = run({"compare", name, name, "--html", page}, options_);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out.find('\x1b'), std::string::npos);
+  EXPECT_THAT(read(page), HasSubstr("t\\x09ab \\x1b[31m \\xff.json"));
+  EXPECT_EQ(read(page).find('\xff'), std::string::npos) << "a page is UTF-8";
+  EXPECT_THAT(run({"bench", name}, options_).err, HasSubstr("t\\x09ab \\x1b[31m \\xff.json"));
 }
 
 TEST_F(Bench, APageOnStandardOutputIsAllThatIsThere) {

@@ -192,7 +192,13 @@ TEST(Report, WhatIsNoSavedReportIsRefusedByNameAndField) {
   };
   for (const char* text : {"", "[]", "{}", "null", "{\"format\":\"onehop-compare\"}"})
     EXPECT_THAT(refusal(text), HasSubstr("'r.json' is no report of 'onehop bench --json'")) << text;
-  json written = json::parse(to_json(gpu_document()));
+  const std::string whole = to_json(gpu_document());
+  EXPECT_THAT(refusal(whole.substr(0, whole.size() / 2)), HasSubstr("'r.json' is no report"));
+  EXPECT_THAT(refusal(whole.substr(0, whole.size() / 2)), HasSubstr(": it ends too early"));
+  EXPECT_THAT(refusal("{\"format\": NaN}"), HasSubstr("not valid JSON at line 1, column 12"));
+  // Read in full, it would take fifty times its size.
+  EXPECT_THAT(refusal(std::string(1 << 20, '[')), HasSubstr("nested deeper than 16 levels"));
+  json written = json::parse(whole);
   written["run"]["collective"] = "all-gaffer";
   EXPECT_THAT(refusal(written.dump()), HasSubstr("r.json: run.collective: unknown collective 'all-gaffer'"));
   written["run"].erase("collective");

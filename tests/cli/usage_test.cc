@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "base/variables.h"
 #include "cli/command.h"
 
@@ -374,6 +376,46 @@ TEST(FullDisk, FailsWhateverWritesToStandardOutput) {
     EXPECT_THAT(result.err, StartsWith("onehop: cannot write the output")) << line;
     EXPECT_THAT(result.err, HasSubstr("ENOSPC")) << line;
   }
+}
+
+using FullDiskFiles = CommandTest;
+
+TEST_F(FullDiskFiles, WhatWasThereIsKept) {
+  const std::string file = base_ / "earlier";
+  const std::string beside = base_ / "earlier.partial";
+  CommandOptions shell = options_;
+  shell.program = "/bin/sh";
+  for (const std::string arguments :
+       {"topo --svg", "topo --json", "tune --show --device host --ranks 2 --out"}) {
+    for (const std::string& path : {file, beside}) std::ofstream(path) << "earlier content";
+    // With a limit of 0 bytes on files, as on a full disk.
+    const std::string line =
+        "trap '' XFSZ; ulimit -f 0; exec " ONEHOP_COMMAND " " + arguments + " '" + file + "'";
+    const Result result = run({"-c", line}, shell);
+    EXPECT_EQ(result.exit_code, 1) << line;
+    EXPECT_THAT(result.err, StartsWith("onehop: cannot write '" + file + "'")) << line;
+    EXPECT_EQ(read(file), "earlier content") << line;
+    EXPECT_EQ(run({"-c", ONEHOP_COMMAND " " + arguments + " '" + file + "'"}, shell).exit_code, 0);
+    EXPECT_NE(read(file), "earlier content") << line;
+    EXPECT_EQ(read(beside), "earlier content") << line;
+  }
+  std::size_t files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(base_))
+    files += entry.is_regular_file() ? 1 : 0;
+  EXPECT_EQ(files, 2u) << "partial files were left";
+}
+
+TEST(FullDisk, OfStandardErrorChangesNoExitCode) {
+  CommandOptions shell;
+  shell.program = "/bin/sh";
+  const auto exit_code = [&](const std::string& arguments) {
+    return run({"-c", ONEHOP_COMMAND " " + arguments + " 2> /dev/full"}, shell).exit_code;
+  };
+  EXPECT_EQ(exit_code("compare /nonexistent/a /nonexistent/b"), 1);
+  EXPECT_EQ(exit_code("compare"), 2);
+  EXPECT_EQ(exit_code("launch -n 2 -- sh -c 'exit 7'"), 7);
+  EXPECT_EQ(exit_code("launch -n 2 -- /nonexistent/program"), 127);
+  EXPECT_EQ(exit_code("tune --device host --ranks 2 --collectives all-reduce --sizes 4K --iters 2"), 0);
 }
 
 TEST(Help, TeachesEveryCommandWithExamplesAndSucceeds) {

@@ -286,7 +286,7 @@ void run_rank(Group& group, std::vector<BenchOptions> plan, KeptDocument* kept, 
     if (watchdog != nullptr) watchdog->alive(what);
   };
   const auto failing = [watchdog](const Error& error) { expect_end(watchdog, error); };
-  for (BenchOptions& options : plan) options.tuning = group.tuning_file();
+  for (BenchOptions& options : plan) options.tuning = printable(group.tuning_file());
   if (kept == nullptr) {
     const auto nothing = [](const auto&...) {};
     for (const BenchOptions& options : plan)

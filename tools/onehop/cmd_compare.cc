@@ -37,7 +37,7 @@ struct CompareArguments {
 };
 
 ReportRows read_report(const std::string& path) {
-  return rows_of(parse_document(read_input(path), path), path);
+  return rows_of(parse_document(read_input(path), path), printable(path));
 }
 
 int run_compare(const CompareArguments& arguments) {

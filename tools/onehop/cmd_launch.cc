@@ -11,6 +11,7 @@
 #include "commands.h"
 #include "launcher.h"
 #include "options.h"
+#include "output.h"
 
 namespace onehop::cli {
 namespace {
@@ -45,13 +46,13 @@ int run_launch(const LaunchOptions& options) {
   end_as(outcome);
   if (outcome.exit_code == 126 || outcome.exit_code == 127) {
     if (outcome.how.starts_with("cannot run")) {
-      fmt::print(stderr, "onehop: {}\n", outcome.how);
+      print_error(fmt::format("onehop: {}\n", outcome.how));
       return outcome.exit_code;
     }
   }
   if (outcome.failed_rank >= 0 && outcome.stopped_by == 0 && !options.keep_going) {
-    fmt::print(stderr, "onehop: rank {} {}{}\n", outcome.failed_rank, outcome.how,
-               options.ranks > 1 ? "; the other ranks were ended" : "");
+    print_error(fmt::format("onehop: rank {} {}{}\n", outcome.failed_rank, outcome.how,
+                            options.ranks > 1 ? "; the other ranks were ended" : ""));
   }
   return outcome.exit_code;
 }

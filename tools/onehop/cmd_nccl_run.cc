@@ -15,6 +15,7 @@
 #include "commands.h"
 #include "nccl_library.h"
 #include "options.h"
+#include "output.h"
 
 namespace onehop::cli {
 namespace {
@@ -66,14 +67,14 @@ int run_nccl(std::optional<NcclMode> mode, const std::vector<std::string>& comma
     set_variable("ONEHOP_NCCL", std::string(name_of(kNcclModes, *mode)));
   }
   if (log::enabled(log::Level::error))  // not with ONEHOP_LOG=off
-    fmt::print(stderr, "onehop: {} is in NCCL's place; ONEHOP_LOG=info says what it does\n", path);
+    print_error(fmt::format("onehop: {} is in NCCL's place; ONEHOP_LOG=info says what it does\n", path));
 
   std::vector<char*> arguments;
   for (const std::string& each : command) arguments.push_back(const_cast<char*>(each.c_str()));
   arguments.push_back(nullptr);
   (void)::execvp(arguments[0], arguments.data());
   const int error = errno;
-  fmt::print(stderr, "onehop: cannot run '{}': {}\n", command.front(), errno_text(error));
+  print_error(fmt::format("onehop: cannot run '{}': {}\n", command.front(), errno_text(error)));
   return error == ENOENT ? 127 : 126;
 }
 

@@ -234,7 +234,8 @@ GroupTable shown_table(const TuneArguments& arguments, const GroupKind& kind,
     const std::string what = fmt::format("tuning file '{}'", file);
     of_file = Tuning::from_json(os::read_text_file(file, what, kMaxTuningBytes), what);
   }
-  return group_table(kind, file, of_file, default_tuning(kind.backend, kind.ranks, kind.links), collectives);
+  return group_table(kind, printable(file), of_file, default_tuning(kind.backend, kind.ranks, kind.links),
+                     collectives);
 }
 
 /// `json`: whether the table goes to a file or to standard output as JSON instead of text.

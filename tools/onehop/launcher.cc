@@ -27,6 +27,7 @@
 #include "guard.h"
 #include "os/private_dir.h"
 #include "os/unique_fd.h"
+#include "output.h"
 #include "rank_io.h"
 
 extern char** environ;
@@ -295,7 +296,7 @@ class Job {
     }
     if (!options_.keep_going) return end_all();
     // At once: the others may go on for days.
-    if (outcome_.stopped_by == 0) fmt::print(stderr, "onehop: rank {} {}\n", news.rank, how);
+    if (outcome_.stopped_by == 0) print_error(fmt::format("onehop: rank {} {}\n", news.rank, how));
   }
 
   void end_all() {

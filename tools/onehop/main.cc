@@ -54,7 +54,7 @@ void open_standard_descriptors() {
 
 void say(std::string message) {
   std::replace(message.begin(), message.end(), '\n', ' ');
-  fmt::print(stderr, "onehop: {}\n", message);
+  print_error(fmt::format("onehop: {}\n", printable(message)));
 }
 
 /// ": did you mean '--sizes'?", or nothing.

@@ -31,10 +31,7 @@ std::string quoted(std::string_view word) {
   };
   if (!word.empty() && std::all_of(word.begin(), word.end(), is_plain)) return std::string(word);
   std::string out = "'";
-  for (const char c : word) {
-    // The command takes one line of a report.
-    out += c == '\'' ? "'\\''" : std::string(1, c == '\n' || c == '\r' ? ' ' : c);
-  }
+  for (const char c : printable(word)) out += c == '\'' ? "'\\''" : std::string(1, c);
   return out + "'";
 }
 
@@ -45,7 +42,7 @@ Origin find_origin() {
   std::array<char, 32> date{};
   if (::gmtime_r(&now, &utc) != nullptr && std::strftime(date.data(), date.size(), "%FT%TZ", &utc) != 0)
     origin.date = date.data();
-  origin.host = os::hostname();
+  origin.host = printable(os::hostname());
   origin.command = command_line();
   return origin;
 }

@@ -76,7 +76,8 @@ void write_in_place(const std::string& path, const std::string& text) {
   if (std::fclose(file.release()) != 0) fail_errno(errno, fmt::format("cannot write '{}'", path));
 }
 
-/// False when the file cannot be replaced, for example in a read-only directory.
+/// Writes a new file and gives it the name of the old one, so that a failure keeps the old content. False when the file
+/// cannot be replaced, for example in a read-only directory.
 bool replace(const std::string& path, const std::string& text) {
   std::error_code error;
   const std::string real = std::filesystem::weakly_canonical(path, error).string();
@@ -84,19 +85,21 @@ bool replace(const std::string& path, const std::string& text) {
   if (error) return false;
   const bool exists = ::lstat(real.c_str(), &info) == 0;
   if (exists && !S_ISREG(info.st_mode)) return false;
-  const std::string beside = real + ".partial";
-  File file(std::fopen(beside.c_str(), "we"), &std::fclose);
+  // A name of this process's own: the user or another run may have a file of the same name.
+  const std::string beside = fmt::format("{}.{}.partial", real, ::getpid());
+  File file(std::fopen(beside.c_str(), "wxe"), &std::fclose);
   if (file == nullptr) return false;
   try {
     write_all(file, path, text);
     if (exists) (void)::fchmod(::fileno(file.get()), info.st_mode & 07777);
-    if (std::fclose(file.release()) != 0 || ::rename(beside.c_str(), real.c_str()) != 0)
-      fail_errno(errno, fmt::format("cannot write '{}'", path));
+    if (std::fclose(file.release()) != 0) fail_errno(errno, fmt::format("cannot write '{}'", path));
   } catch (const Error&) {
     (void)::unlink(beside.c_str());
     throw;
   }
-  return true;
+  if (::rename(beside.c_str(), real.c_str()) == 0) return true;
+  (void)::unlink(beside.c_str());  // a mount point, or another user's file in a directory such as /tmp
+  return false;
 }
 
 }  // namespace
@@ -223,6 +226,10 @@ void print(const std::string& text) {
   if (!written) fail_errno(errno, "cannot write the output");
 }
 
+void print_error(const std::string& text) {
+  (void)std::fwrite(text.data(), 1, text.size(), stderr);
+}
+
 void check_writable(const std::string& path) {
   if (path.empty() || is_stdout(path)) return;
   const auto opens = [&](int more) {
@@ -243,7 +250,7 @@ void check_writable(const std::string& path) {
 void write_output(const std::string& path, const std::string& text) {
   if (path.empty()) return;
   if (is_stdout(path)) return print(text);
-  write_in_place(path, text);
+  if (!replace(path, text)) write_in_place(path, text);
 }
 
 LiveDocument::LiveDocument(std::string path) : path_(std::move(path)) {
@@ -273,8 +280,8 @@ void LiveDocument::finish(const std::string& text) {
   if (is_stdout(path_)) {
     publish(text);
     if (!write_pending()) fail_errno(errno, "cannot write the output");
-  } else if (!path_.empty() && !(replaceable_ && replace(path_, text))) {
-    write_in_place(path_, text);
+  } else {
+    write_output(path_, text);
   }
 }
 

@@ -42,9 +42,12 @@ void refuse_same_destination(const char* option, const std::string& path, const 
 [[nodiscard]] std::string read_input(const std::string& path);
 /// Error{system} when standard output cannot be written.
 void print(const std::string& text);
+/// To standard error. What cannot be written there (a log on a full disk) is lost, and the command goes on.
+void print_error(const std::string& text);
 /// Called before the work, so that an unwritable path costs no minutes. Keeps the content of the file,
 /// and makes none.
 void check_writable(const std::string& path);
+/// A file that was there keeps its content when the new one cannot be written, where its directory can be written.
 void write_output(const std::string& path, const std::string& text);
 
 /// A document that grows while a command runs, and is valid whenever the command ends. Every version replaces

@@ -12,6 +12,7 @@
 #include "bench/shape.h"
 #include "commands.h"
 #include "options.h"
+#include "output.h"
 
 namespace onehop::cli {
 namespace {
@@ -69,7 +70,7 @@ std::unique_ptr<Watchdog> watch(const BenchOptions& options) {
   const Duration patience =
       kGpuPatience + Duration{static_cast<Duration::rep>(largest_size(options) / kBytesPerMs)};
   return std::make_unique<Watchdog>(patience, [](const Error& error) {
-    if (!report_failure(error)) fmt::print(stderr, "onehop: {}\n", error.message());
+    if (!report_failure(error)) print_error(fmt::format("onehop: {}\n", error.message()));
     ::_exit(kExitFailed);  // not exit(): its handlers may be what is stuck
   });
 }

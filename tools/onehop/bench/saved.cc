@@ -13,6 +13,7 @@ namespace onehop::cli {
 namespace {
 
 constexpr int kFormatVersion = 1;
+constexpr int kMaxDepth = 16;  ///< the format itself needs 8
 constexpr std::size_t kMaxReports = 64;
 constexpr std::size_t kMaxRows = 4096;
 constexpr std::size_t kMaxText = 64 << 10;
@@ -167,10 +168,12 @@ GpuMachine gpus_of(const JsonField& field) {
 }  // namespace
 
 BenchDocument parse_document(std::string_view text, const std::string& name) {
-  const Json value = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const std::string refusal = fmt::format("'{}' is no report of 'onehop bench --json'", name);
+  // Its length is limited where it is read.
+  const Json value = parse_json(text, refusal, {.bytes = text.size(), .depth = kMaxDepth});
   const bool is_report =
       value.is_object() && value.contains("format") && value.at("format") == "onehop-bench";
-  require(is_report, "'{}' is no report of 'onehop bench --json'", name);
+  require(is_report, "{}", refusal);
   const JsonField top(value, "", name);
   const JsonField version = top.at("format_version");
   if (const std::int64_t found = version.integer(0, kMaxCount); found != kFormatVersion)

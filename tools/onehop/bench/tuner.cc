@@ -3,7 +3,6 @@
 
 #include <unistd.h>
 
-#include <cstdio>
 #include <map>
 #include <utility>
 
@@ -40,7 +39,7 @@ Tuner::Tuner(const TuneOptions& options, JoinOptions join, const JobInfo& job, W
 }
 
 Tuning Tuner::run() {
-  if (leads_) fmt::print(stderr, "{}", wrapped(describe(origin()), "# "));
+  if (leads_) print_error(wrapped(describe(origin()), "# "));
   Tuning table;
   for (const auto& [like, measured] : parts_of(options_)) {
     if (!measured) {
@@ -56,7 +55,7 @@ Tuning Tuner::run() {
   table.device = device_;
   const bool of_host = !options_.bench.cuda;
   const std::string busy = of_host ? describe_others(others_.processors(used_by_all_)) : "";
-  if (leads_ && !busy.empty()) fmt::print(stderr, "{}", wrapped(busy, "# "));
+  if (leads_ && !busy.empty()) print_error(wrapped(busy, "# "));
   return table;
 }
 
@@ -148,12 +147,11 @@ double Tuner::measure(Group& group, const TuningRow& like, DType type, std::uint
 void Tuner::progress(std::string_view what) {
   if (watchdog_ != nullptr) watchdog_->alive(what);
   if (!terminal_) return;
-  fmt::print(stderr, "\r\x1b[K  {}; {} ...", doing_, what);
-  (void)std::fflush(stderr);
+  print_error(fmt::format("\r\x1b[K  {}; {} ...", doing_, what));
 }
 
 void Tuner::clear_progress() const {
-  if (terminal_) fmt::print(stderr, "\r\x1b[K");
+  if (terminal_) print_error("\r\x1b[K");
 }
 
 void Tuner::show(const TuningRow& like, const Figures& figures, std::size_t choice) const {
@@ -162,10 +160,9 @@ void Tuner::show(const TuningRow& like, const Figures& figures, std::size_t choi
     if (const std::optional<double> us = figures.us[choice][size])
       times += fmt::format("{}{} {:.2f}", times.empty() ? "" : ", ", format_size(figures.sizes[size]), *us);
   }
-  fmt::print(stderr, "{}",
-             wrapped(fmt::format("{}{}, {}: {} us", to_string(like.collective), buffers_text(like.buffers),
-                                 describe(figures.choices[choice]), times),
-                     "# "));
+  print_error(wrapped(fmt::format("{}{}, {}: {} us", to_string(like.collective), buffers_text(like.buffers),
+                                  describe(figures.choices[choice]), times),
+                      "# "));
 }
 
 void Tuner::show(const TuningRow& like, const std::vector<DType>& members, const Figures& figures,
@@ -173,18 +170,16 @@ void Tuner::show(const TuningRow& like, const std::vector<DType>& members, const
   if (!leads_) return;
   std::string names;
   for (const DType type : members) names += fmt::format("{}{}", names.empty() ? "" : ", ", to_string(type));
-  fmt::print(
-      stderr, "{}",
-      wrapped(
-          fmt::format("{} of {} {} ranks, {}{}: fastest of {} choices for types of class '{}', the "
-                      "closest measured again; us per call",
-                      to_string(like.collective), like.ranks, like.backend == Backend::cuda ? "GPU" : "host",
-                      names, buffers_text(like.buffers), figures.choices.size(), to_string(like.types)),
-          "# "));
-  fmt::print(stderr, "{:>12} {:>11} {:>11}  {}\n", "bytes", "us", "default us", "winner");
+  print_error(wrapped(
+      fmt::format("{} of {} {} ranks, {}{}: fastest of {} choices for types of class '{}', the "
+                  "closest measured again; us per call",
+                  to_string(like.collective), like.ranks, like.backend == Backend::cuda ? "GPU" : "host",
+                  names, buffers_text(like.buffers), figures.choices.size(), to_string(like.types)),
+      "# "));
+  print_error(fmt::format("{:>12} {:>11} {:>11}  {}\n", "bytes", "us", "default us", "winner"));
   for (const Winner& winner : winners) {
-    fmt::print(stderr, "{:>12} {:>11.2f} {:>11.2f}  {}\n", winner.bytes, winner.us, winner.default_us,
-               describe(figures.choices[winner.choice]));
+    print_error(fmt::format("{:>12} {:>11.2f} {:>11.2f}  {}\n", winner.bytes, winner.us, winner.default_us,
+                            describe(figures.choices[winner.choice])));
   }
 }
 

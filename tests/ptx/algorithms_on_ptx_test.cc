@@ -328,9 +328,12 @@ void start_ll_at(SimulatedGpus& gpus, std::uint64_t epoch, std::uint64_t left_ov
     fill_flags(launcher.scratch(push, r) + cuda::kScratchAlignment, ranks * 2 * cuda::kLLSlotBytes,
                left_over);
     auto& channels = *launcher.head<cuda::ChannelCounts>(cuda::kChannelScratch, r);
-    for (auto* const counters : {channels.sent, channels.received})
-      std::fill_n(counters, kMaxDevices, cuda::MessageCounter{{epoch * EpochCounter::kPerKernel}});
-    std::fill_n(channels.taken, kMaxDevices, epoch);
+    for (cuda::SentMessages& sent : channels.sent) {
+      sent.shares = epoch * EpochCounter::kPerKernel;
+      sent.taken = epoch;
+    }
+    for (cuda::MessageCounter& received : channels.received)
+      received.shares = epoch * EpochCounter::kPerKernel;
     fill_flags(launcher.scratch(cuda::kChannelScratch, r) + cuda::align_scratch(sizeof(cuda::ChannelCounts)),
                (ranks - 1) * 2 * cuda::kMaxLLBytes, left_over);
   }

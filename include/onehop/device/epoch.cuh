@@ -11,12 +11,19 @@
 
 namespace onehop::device {
 
-/// The epoch of this kernel, at least 1. Every thread reads it, as early as possible.
+/// What blocks have added to the counter.
 /// relaxed.gpu: pairs with the additions in add_share() of earlier kernels, which have ended, and of this kernel.
-__device__ __forceinline__ std::uint64_t read_epoch(const EpochCounter& counter) {
+__device__ __forceinline__ std::uint64_t read_shares(const EpochCounter& counter) {
   std::uint64_t shares;
   asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(shares) : "l"(&counter.shares) : "memory");
+  return shares;
+}
+[[nodiscard]] __device__ __forceinline__ std::uint64_t epoch_of(std::uint64_t shares) {
   return shares / EpochCounter::kPerKernel + 1;
+}
+/// The epoch of this kernel, at least 1. Every thread reads it, as early as possible.
+__device__ __forceinline__ std::uint64_t read_epoch(const EpochCounter& counter) {
+  return epoch_of(read_shares(counter));
 }
 
 /// Called by one thread of every block of a grid (one-dimensional) or of one of its rows, when all threads of the block

@@ -24,8 +24,9 @@ class MessageChannel {
 
   [[nodiscard]] __device__ __forceinline__ bool idle() const { return !sends_ && !receives_; }
 
-  /// Loads the data first, since that does not depend on the message's number. If the wait for the peer fails, this
-  /// sends nothing, and receive() does not wait.
+  /// Loads the data first, since that does not depend on the message's number, and uses what only receive() needs when it
+  /// has sent, since each load may take longer than the others. If the wait for the peer fails, this sends nothing, and
+  /// receive() does not wait.
   __device__ __forceinline__ void send() {
     const bool is_packed = pair_.to.shape.route == Route::ll_packed;
     Packet<8> packet{};
@@ -40,25 +41,21 @@ class MessageChannel {
       sent_ = device::read_epoch(*pair_.to.messages);
       taken = device::load_relaxed(pair_.to.taken);
     }
+    std::uint64_t shares = 0;
+    std::uint32_t failed = 0;
     if (receives_) {
-      received_ = device::read_epoch(*pair_.from.messages);
-      failed_ = device::has_failed(p_.guard);
+      shares = device::read_shares(*pair_.from.messages);
+      failed = device::load_relaxed(p_.guard.failed);
     }
-    // Relaxed: pairs with the loads of `taken` here, on the peer. The slots it frees were read and cleared by
-    // kernels that have ended.
-    if (receives_ && first_ == 0) device::store_relaxed(pair_.from.taken, received_ - 1);
-    if (!sends_) return;
-    if (taken + 2 < sent_ && !device::wait_until(p_.guard, peer_, p_.phase, [&] {
-          return device::load_relaxed(pair_.to.taken) + 2 >= sent_;
-        })) {
-      failed_ = true;
-      return;
+    bool free = true;
+    if (sends_) {
+      if (taken + 2 < sent_) free = await_slot(shares);
+      if (free && is_packed) send_packed(packed);
+      if (free && !is_packed) send_packets(packet);
     }
-    if (is_packed) {
-      send_packed(packed);
-    } else {
-      send_packets(packet);
-    }
+    received_ = device::epoch_of(shares);
+    failed_ = !free || failed != 0;
+    report();
   }
 
   __device__ __forceinline__ void receive() const {
@@ -87,6 +84,20 @@ class MessageChannel {
 
   [[nodiscard]] static __device__ __forceinline__ bool at_once(const ChannelEnd& end) {
     return end.bytes != 0 && end.shape.route != Route::ring;
+  }
+
+  /// Tells the peer that all earlier messages have been taken.
+  /// Relaxed: pairs with the loads of `taken` in send() and await_slot(), on the peer. The slots it frees were read and
+  /// cleared by kernels that have ended.
+  __device__ __forceinline__ void report() const {
+    if (receives_ && first_ == 0) device::store_relaxed(pair_.from.taken, received_ - 1);
+  }
+  /// The peer has not taken the message before the last one: it may wait for this rank's report in the same way.
+  [[nodiscard]] __device__ __forceinline__ bool await_slot(std::uint64_t shares) {
+    received_ = device::epoch_of(shares);
+    report();
+    return device::wait_until(p_.guard, peer_, p_.phase,
+                              [&] { return device::load_relaxed(pair_.to.taken) + 2 >= sent_; });
   }
 
   // LL packets.

@@ -106,7 +106,7 @@ ChannelEnd ChannelLaunch::end_of(int from, int to) const {
   end.packed = memory + layout.packed().begin + at_receiver * layout.packed().rank;
   end.slots = memory + layout.rings().begin + at_receiver * layout.rings().rank;
   end.chunks_ready = receiver.chunks_ready + at_receiver * rings;
-  end.taken = sender.taken + at_sender;
+  end.taken = &sender.sent[at_sender].taken;
   end.chunks_taken = sender.chunks_taken + at_sender * rings;
   const bool is_sender = from == launcher_.rank();
   end.messages = is_sender ? sender.sent + at_sender : receiver.received + at_receiver;

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/check.h"
 #include "topology/svg.h"
 #include "topology/topology_testing.h"
 
@@ -131,6 +132,17 @@ TEST(TopologyText, ShowsTheProcessorsNextToEachDeviceWhereKnown) {
   EXPECT_EQ(count(text.substr(0, text.find("\n\n")), "  -\nGPU"), 6u)
       << "a node without processors, one that the host lacks, and unknown ones";
   EXPECT_LE(widest_line(text), 80u) << text;
+}
+
+TEST(TopologyText, CutsNamesBetweenCharacters) {
+  DeviceInfo device;
+  device.uuid = "GPU-1";
+  for (const int letters : {12, 13, 14, 15}) {
+    device.name = std::string(static_cast<std::size_t>(letters), 'x') + "\u00e9\u00e9\u00e9\u00e9\u00e9";
+    const std::string text = Topology(HostInfo{}, {device}).to_text();
+    EXPECT_EQ(printable(text).find("\\xc3"), std::string::npos) << text;
+    EXPECT_NE(text.find("x\u00e9"), std::string::npos) << text;
+  }
 }
 
 TEST(TopologyText, NamesThePciDomainWhereThereAreSeveral) {

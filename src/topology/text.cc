@@ -135,7 +135,7 @@ std::string short_name(const std::string& name) {
   for (const std::string_view maker : {"NVIDIA ", "Tesla "}) {
     if (rest.starts_with(maker)) rest.remove_prefix(maker.size());
   }
-  return or_dash(std::string(rest.substr(0, kMaxName)));
+  return or_dash(fmt::format("{:.{}}", rest, kMaxName));  // in whole characters
 }
 
 /// Omits the PCI domain if all devices are in domain 0, as lspci does. Otherwise keeps four digits of it,

@@ -211,6 +211,19 @@ TEST(Report, ARowWithoutAMedianHasNoPointInAPlot) {
   EXPECT_THAT(to_html(document), Not(HasSubstr("<polyline")));
 }
 
+TEST(Report, ALongNameOfAPeerLeavesRoomForItsCurve) {
+  const std::string name(64, 'n');
+  BenchDocument document = gpu_document();
+  for (BenchRow& row : document.reports.front().rows) row.peers.push_back({name, {7, 6, 8}, true});
+  const std::string page = to_html(document);
+  EXPECT_THAT(page, HasSubstr(">" + std::string(17, 'n') + "...</text>"));
+  EXPECT_THAT(page, HasSubstr(name)) << "the legend and the table have it";
+  // The names begin right of the axis, which is at 62.
+  const std::size_t text = page.find("<text class=\"name ");
+  ASSERT_NE(text, std::string::npos);
+  EXPECT_GT(std::stod(page.substr(page.find(" x=\"", text) + 4)), 200);
+}
+
 TEST(Report, WhatNoPageCanShowIsRefusedByField) {
   const auto refusal = [](const char* path, const json& value) {
     json document = json::parse(to_json(gpu_document()));

@@ -23,8 +23,9 @@ constexpr double kWidth = 460;
 constexpr double kHeight = 310;
 constexpr double kLeft = 62;
 constexpr double kRight = 16;
-constexpr double kRightOfNames = 96;  ///< for short names at the ends of curves
-constexpr double kCharacter = 8.7;    ///< of these names, in bold
+constexpr double kRightOfNames = 96;      ///< for short names at the ends of curves
+constexpr double kCharacter = 8.7;        ///< of these names, in bold
+constexpr std::size_t kLongestName = 20;  ///< at the end of a curve; the legend has whole names
 constexpr double kTop = 12;
 constexpr double kBottom = 32;
 constexpr double kLineHeight = 17;
@@ -209,12 +210,17 @@ std::string draw_band(const Series& series, const Scale& x, const Scale& y) {
   return element("path", {{"class", "band"}, {"d", there + back + "Z"}});
 }
 
+std::string name_at_end(const Series& series) {
+  if (series.name.size() <= kLongestName) return series.name;
+  return fmt::format("{:.{}}...", series.name, kLongestName - 3);  // in whole characters
+}
+
 /// The margin to the right of the curves.
 double right_of(const std::vector<Series>& all) {
   if (all.size() < 2) return kRight;
   double width = kRightOfNames;
   for (const Series& each : all)
-    width = std::max(width, 12 + kCharacter * static_cast<double>(each.name.size()));
+    width = std::max(width, 12 + kCharacter * static_cast<double>(name_at_end(each).size()));
   return width;
 }
 
@@ -245,7 +251,7 @@ std::string draw_names(const std::vector<Series>& all, const Scale& y) {
                    {{"class", fmt::format("name {}-name", style.substr(style.rfind(' ') + 1))},
                     {"x", kWidth - right_of(all) + 10},
                     {"y", name.at + 4}},
-                   escape(name.series->name));
+                   escape(name_at_end(*name.series)));
   }
   return svg;
 }

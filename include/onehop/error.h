@@ -33,7 +33,7 @@ enum class ErrorCode : int {
 /// Thrown by every throwing function of onehop. Nothing throws across C, thread or destructor boundaries.
 class ONEHOP_API Error : public std::exception {
  public:
-  Error(ErrorCode code, std::string message, Rank origin = {});
+  Error(ErrorCode code, std::string_view message, Rank origin = {});
   ~Error() override;
   Error(const Error&) = default;
   Error& operator=(const Error&) = default;

@@ -40,7 +40,7 @@ std::size_t printable_length(std::string_view text) {
 
 }  // namespace
 
-Error::Error(ErrorCode code, std::string message, Rank origin)
+Error::Error(ErrorCode code, std::string_view message, Rank origin)
     : code_(code), origin_(origin), message_(printable(message)) {}
 
 Error::~Error() = default;

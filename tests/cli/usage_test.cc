@@ -405,6 +405,23 @@ TEST_F(FullDiskFiles, WhatWasThereIsKept) {
   EXPECT_EQ(files, 2u) << "partial files were left";
 }
 
+TEST_F(FullDiskFiles, OfStandardOutputLosesNoFile) {
+  CommandOptions shell = options_;
+  shell.program = "/bin/sh";
+  const std::string report = base_ / "report.json";
+  const std::string measuring =
+      "bench all-reduce --device host --ranks 2 --sizes 4K --repeat 1 --json '" + report + "'";
+  ASSERT_EQ(run({"-c", ONEHOP_COMMAND " " + measuring}, shell).exit_code, 0);
+  const std::string file = base_ / "written";
+  for (const std::string& arguments :
+       {std::string("doctor"), std::string("topo"), "compare '" + report + "' '" + report + "'"}) {
+    std::filesystem::remove(file);
+    const std::string line = ONEHOP_COMMAND " " + arguments + " --json '" + file + "' > /dev/full";
+    EXPECT_EQ(run({"-c", line}, shell).exit_code, 1) << line;
+    EXPECT_THAT(read(file), StartsWith("{")) << line;
+  }
+}
+
 TEST(FullDisk, OfStandardErrorChangesNoExitCode) {
   CommandOptions shell;
   shell.program = "/bin/sh";

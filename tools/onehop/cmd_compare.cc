@@ -45,10 +45,10 @@ int run_compare(const CompareArguments& arguments) {
   check_writable(arguments.html);
   ReportRows a = read_report(arguments.a);
   const Comparison comparison = compare(std::move(a), read_report(arguments.b), arguments.threshold / 100);
-  if (!is_stdout(arguments.json) && !is_stdout(arguments.html))
-    print(wrapped(describe(origin()), "# ") + to_text(comparison, use_colors()));
   write_output(arguments.json, to_json(comparison));
   write_output(arguments.html, to_html(comparison));
+  if (!is_stdout(arguments.json) && !is_stdout(arguments.html))
+    print(wrapped(describe(origin()), "# ") + to_text(comparison, use_colors()));
   return arguments.fail && comparison.slower > 0 ? kExitFailed : kExitOk;
 }
 

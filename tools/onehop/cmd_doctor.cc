@@ -197,8 +197,8 @@ int run_doctor(const std::string& json, Requirement required) {
   // Last, since it starts threads of CUDA in this process.
   const GpuDiagnosis gpu = diagnose_gpus();
   findings.insert(findings.end(), gpu.findings.begin(), gpu.findings.end());
-  if (!is_stdout(json)) print_text(findings, healthy, gpu);
   write_output(json, to_json(findings, healthy, gpu));
+  if (!is_stdout(json)) print_text(findings, healthy, gpu);
   return healthy && (gpu.usable || required == Requirement::host) ? kExitOk : kExitFailed;
 }
 

@@ -54,8 +54,8 @@ std::size_t parse_transfer(const std::string& text) {
 int run_p2p_check(const PeerCheckOptions& options, const std::string& json) {
   check_writable(json);
   const std::vector<PairReport> reports = check_peers(options);
-  if (!is_stdout(json)) print(wrapped(describe(origin()), "# ") + p2p_text(reports, use_colors()));
   write_output(json, p2p_json(reports, options.bytes));
+  if (!is_stdout(json)) print(wrapped(describe(origin()), "# ") + p2p_text(reports, use_colors()));
   // The output is complete. The driver's exit handlers would wait for a kernel that does not end.
   if (any_hung(reports)) ::_exit(kExitFailed);
   return all_ok(reports) ? kExitOk : kExitFailed;

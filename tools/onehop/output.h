@@ -48,6 +48,7 @@ void print_error(const std::string& text);
 /// and makes none.
 void check_writable(const std::string& path);
 /// A file that was there keeps its content when the new one cannot be written, where its directory can be written.
+/// Called before text is printed: standard output may be closed (`| head`), and the file is still wanted.
 void write_output(const std::string& path, const std::string& text);
 
 /// A document that grows while a command runs, and is valid whenever the command ends. Every version replaces

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The TCP store's server: one thread with one event loop, so that no lock is needed and no client can block
 // another.
+#include <poll.h>
 #include <unistd.h>
 
 #include <asio/io_context.hpp>
@@ -10,6 +11,7 @@
 #include <cerrno>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "onehop/store.h"
 
@@ -93,15 +95,19 @@ class Loop {
       spare_.refill();
       os::UniqueFd fd = accept();
       if (fd) {
+        told_shortage_ = false;
         admit(std::move(fd), {});
       } else if (errno == EAGAIN) {
         return accept_when_ready();
       } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
         const int failure = errno;
+        // Without descriptors, accept4 also fails where no client waits.
+        if (!client_waits()) return accept_when_ready();
         if (hub_.close_oldest_newcomer()) continue;
         // Tell the client; otherwise it stays in the backlog. Accepting again at once would spin until a
         // descriptor is free.
-        log::warn("tcp store server: cannot accept a client: {}; trying again", explain_errno(failure));
+        if (!std::exchange(told_shortage_, true))
+          log::warn("tcp store server: cannot accept a client: {}; trying again", explain_errno(failure));
         if (spare_.give_up_one() && (fd = accept())) {
           admit(std::move(fd),
                 fmt::format("the server's process cannot accept another client: {}", explain_errno(failure)));
@@ -115,6 +121,11 @@ class Loop {
 
   os::UniqueFd accept() {
     return os::UniqueFd(::accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  }
+
+  bool client_waits() {
+    pollfd listener{.fd = acceptor_.native_handle(), .events = POLLIN, .revents = 0};
+    return ::poll(&listener, 1, 0) > 0;
   }
 
   /// Sends `refusal` to a client that is not served.
@@ -146,6 +157,7 @@ class Loop {
   tcp protocol_;
   tcp::acceptor acceptor_;
   asio::steady_timer accept_timer_;
+  bool told_shortage_ = false;     ///< since a client was accepted last
   os::SpareDescriptors spare_{1};  ///< for telling a client that no descriptors are available
   std::thread thread_;
 };

@@ -321,6 +321,42 @@ TEST(TcpStore, TheClientBeyondTheLimitAsksAgainUntilItsDeadline) {
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
+TEST(TcpStore, AServerWithoutDescriptorsWarnsOnceUntilItAcceptsAgain) {
+  const int next = ::dup(STDERR_FILENO);
+  ASSERT_GE(next, 0);
+  ::close(next);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few = {.rlim_cur = static_cast<rlim_t>(next) + 16, .rlim_max = before.rlim_max};
+  ::testing::internal::CaptureStderr();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  {
+    const ServerProcess server;
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+    std::vector<std::shared_ptr<Store>> clients;
+    const auto fill = [&] {
+      try {
+        for (int i = 0; i < 16; ++i) clients.push_back(tcp_store(at_port(server.port(), 500ms)));
+      } catch (const Error& error) {
+        EXPECT_THAT(error.message(), HasSubstr("cannot accept another client"));
+        return;
+      }
+      ADD_FAILURE() << "all were accepted";
+    };
+    fill();
+    fill();
+    ASSERT_FALSE(clients.empty());
+    clients.pop_back();
+    clients.push_back(tcp_store(at_port(server.port(), 20s)));
+    fill();
+  }
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  std::size_t warnings = 0;
+  for (std::size_t at = 0; (at = said.find("cannot accept a client", at)) != std::string::npos; ++at)
+    ++warnings;
+  EXPECT_EQ(warnings, 2u) << said;
+}
+
 // --- loss of the server
 
 TEST(TcpStore, StoppingTheServerEndsEveryWaitAtOnce) {

@@ -316,6 +316,9 @@ TEST_P(CudaGroups, CallsOfOneScopeWaitForAllOfTheirStreamsAndAreWaitedForByAll) 
                   ::testing::ElementsAre(round * (static_cast<std::uint32_t>(left.value) + 1), sum, sum))
           << "round " << round;
       gpu.wait();
+      // Threads that share a GPU share the queue of its copy engine. The copy of a rank that is a round ahead waits there
+      // for calls that another rank makes only when its own copy, behind that one, has ended.
+      group.barrier();
     }
     group.synchronize(gpu.stream());
     group.barrier();

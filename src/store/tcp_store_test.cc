@@ -11,6 +11,7 @@
 #include "base/sha256.h"
 #include "store/store_test_util.h"
 #include "store/tcp_test_util.h"
+#include "support/sanitizers.h"
 
 namespace onehop {
 namespace {
@@ -322,6 +323,9 @@ TEST(TcpStore, TheClientBeyondTheLimitAsksAgainUntilItsDeadline) {
 }
 
 TEST(TcpStore, AServerWithoutDescriptorsWarnsOnceUntilItAcceptsAgain) {
+#if ONEHOP_ADDRESS_SANITIZED
+  GTEST_SKIP() << "UBSan needs descriptors itself: it looks at memory through a pipe";
+#endif
   const int next = ::dup(STDERR_FILENO);
   ASSERT_GE(next, 0);
   ::close(next);

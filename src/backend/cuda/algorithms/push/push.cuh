@@ -286,6 +286,7 @@ class Push {
     Wire wires[kRanks];
     expect(wires, slot, own);
     if (!take(slot, inbox, wires)) return false;
+    let_next_start(true);
     const Data result = combined(wires);
     if (position.kind == Position::whole) {
       store_whole(position.out, result);
@@ -393,11 +394,9 @@ class Push {
   /// Waits for a packet from every peer.
   __device__ __forceinline__ bool take(const Slot& slot, std::byte* const (&inbox)[kRanks],
                                        Wire (&wires)[kRanks]) const {
-    const bool came = take_from_all(
+    return take_from_all(
         p_.guard, p_.phase, slot, wires, [&](int r) { return r < ranks() && r != rank_; },
         [&](int r) { return inbox[r]; });
-    let_next_start(came);
-    return came;
   }
   __device__ __forceinline__ void taken(std::byte* const (&inbox)[kRanks]) const {
 #pragma unroll

@@ -12,10 +12,8 @@ namespace {
 
 constexpr std::size_t kWarp = 32;
 constexpr std::size_t kCreditThreads = kCreditWarps * kWarp;
-/// The longest message beside which the next kernel may start (sync/call.cuh). It is worth up to 4% of all-reduces by
-/// one-shot, and 5% of reduces of 1 MiB by two-shot, but costs reduce-scatters of 2 and 8 MiB for each rank 1 and 7%.
-constexpr std::size_t kOneShotSoonBytes = 16 << 20;
-constexpr std::size_t kTwoShotSoonBytes = 1 << 20;
+/// One-shot: the longest message beside which the next kernel may start (sync/call.cuh). It is worth up to 4%.
+constexpr std::size_t kSoonBytes = 16 << 20;
 
 constexpr ReductionKernel kOneShotKernel{"streaming_one_shot", TypeClass::any, 2};
 constexpr ReductionKernel kTwoShotKernel{"streaming_two_shot"};
@@ -134,7 +132,7 @@ void run(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& lim
     params.packets = static_cast<std::uint32_t>(packets);
     params.whole = params.aligned ? static_cast<std::uint32_t>(params.bytes / kStreamWidth) : 0;
     params.early = plan.threads <= most_threads / 2;
-    params.soon = params.bytes <= (kTwoShot ? kTwoShotSoonBytes : kOneShotSoonBytes);
+    params.soon = !kTwoShot && params.bytes <= kSoonBytes;
     params.movers = static_cast<std::uint32_t>(plan.movers);
     params.depth = static_cast<std::uint32_t>(plan.depth);
     params.slice = static_cast<std::uint32_t>(plan.slice);

@@ -76,7 +76,7 @@ struct StreamParams {
   std::uint32_t whole = 0;         ///< packets of the input that can be loaded and stored whole
   int rank = 0;
   bool early = false;    ///< the next kernel may start as soon as this one runs (sync/call.cuh)
-  bool soon = false;     ///< it may start once this one has received something
+  bool soon = false;     ///< one-shot: it may start once this one has received something
   bool poison = false;   ///< fill the output with NaN if the call fails (sync/call.cuh)
   bool aligned = false;  ///< in and out are aligned to 16 bytes
   DeviceFault::Phase phase = DeviceFault::user;

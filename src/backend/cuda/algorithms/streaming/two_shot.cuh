@@ -169,7 +169,6 @@ class StreamingTwoShot : public Stream<kRanks, kTwoShotLag> {
         p_.guard, p_.phase, Slot(), wires, [&](int r) { return r < ranks() && r != p_.rank; },
         [&](int r) { return inbox(r) + rings + at; });
     if (!came) return false;
-    let_next_start(p_.soon);
     if constexpr (Slot::kEscapes) {
 #pragma unroll
       for (int r = 0; r < kRanks; ++r) {

@@ -24,9 +24,9 @@ class MessageChannel {
 
   [[nodiscard]] __device__ __forceinline__ bool idle() const { return !sends_ && !receives_; }
 
-  /// Loads the data first, since that does not depend on the message's number, and uses what only receive() needs when it
-  /// has sent, since each load may take longer than the others. If the wait for the peer fails, this sends nothing, and
-  /// receive() does not wait.
+  /// Loads the data first, since that does not depend on the message's number. Values that only receive() needs are
+  /// used after sending, so that sending does not wait for their loads. If the wait for the peer fails, this sends
+  /// nothing, and receive() does not wait.
   __device__ __forceinline__ void send() {
     const bool is_packed = pair_.to.shape.route == Route::ll_packed;
     Packet<8> packet{};
@@ -45,16 +45,16 @@ class MessageChannel {
     std::uint32_t failed = 0;
     if (receives_) {
       shares = device::read_shares(*pair_.from.messages);
-      failed = device::load_relaxed(p_.guard.failed);
+      failed = device::load_relaxed(p_.guard.failed);  // as has_failed(), which would wait for it here
     }
-    bool free = true;
+    bool has_slot = true;
     if (sends_) {
-      if (taken + 2 < sent_) free = await_slot(shares);
-      if (free && is_packed) send_packed(packed);
-      if (free && !is_packed) send_packets(packet);
+      if (taken + 2 < sent_) has_slot = await_slot(shares);
+      if (has_slot && is_packed) send_packed(packed);
+      if (has_slot && !is_packed) send_packets(packet);
     }
     received_ = device::epoch_of(shares);
-    failed_ = !free || failed != 0;
+    failed_ = !has_slot || failed != 0;
     report();
   }
 
@@ -92,7 +92,8 @@ class MessageChannel {
   __device__ __forceinline__ void report() const {
     if (receives_ && first_ == 0) device::store_relaxed(pair_.from.taken, received_ - 1);
   }
-  /// The peer has not taken the message before the last one: it may wait for this rank's report in the same way.
+  /// Waits until the peer has taken the message before the last one. Reports first, because the peer may be waiting here
+  /// for that report.
   [[nodiscard]] __device__ __forceinline__ bool await_slot(std::uint64_t shares) {
     received_ = device::epoch_of(shares);
     report();

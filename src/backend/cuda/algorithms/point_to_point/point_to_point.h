@@ -36,8 +36,8 @@ static_assert(rings_per_peer(2) <= kMaxRings && 7 * rings_per_peer(8) <= kMaxRin
 /// bytes): all warps of a row read the count while blocks add to it. With both counts of a pair in one line, all-gathers
 /// of 1 and 2 MB between 2 ranks that shared an H200 took 0.3 and 0.5 us more.
 struct alignas(128) MessageCounter : EpochCounter {};
-/// What a sender reads, in the same line: it waits for two loads at once, and each line may be far away. The peer raises
-/// `taken`, the number of messages that it has taken, in a sector of its own (32 bytes).
+/// The two values that a sender reads before it sends, in one line of the cache. `taken` is the number of messages that the
+/// peer has taken. The peer raises it, so it is in a sector of its own (32 bytes).
 struct SentMessages : MessageCounter {
   alignas(32) std::uint64_t taken;
 };

@@ -95,6 +95,17 @@ cuda::SymmetricOutput find_symmetric_output(Group::State& group, const Collectiv
   return output;
 }
 
+/// What this rank reads or writes, whichever is more.
+std::size_t bytes_of(std::span<const CollectiveCall> calls) {
+  std::size_t in = 0;
+  std::size_t out = 0;
+  for (const CollectiveCall& call : calls) {
+    in += call.input().size();
+    out += call.output().size();
+  }
+  return std::max(in, out);
+}
+
 }  // namespace
 
 const CollectiveBackend& CollectiveBackend::of(const Group::State& group) {
@@ -114,7 +125,7 @@ CollectiveBackend::Outcome CudaBackend::run(Group::State& group, const Collectiv
     std::optional<cuda::SymmetricOutput> output;
     if (algorithm.buffers == Buffers::symmetric) output = find_symmetric_output(group, call);
     Communicator& communicator = DeviceRank::of(group).communicator();
-    Communicator::Call queued(communicator, call.stream, deadline.timeout());
+    Communicator::Call queued(communicator, call.stream, deadline.timeout(), bytes_of({&call, 1}));
     std::optional<CollectiveCall> weighted;
     if (call.options.own_factor != nullptr) weighted = cuda::exchange_factors(communicator, call);
     algorithm.run(communicator, weighted ? *weighted : call,
@@ -130,7 +141,7 @@ CollectiveBackend::Outcome CudaBackend::run_fused(Group::State& group, std::span
                                                   os::CallDeadline& deadline) const {
   for (std::size_t i = 0; i < calls.size(); ++i) begin(group, calls[i], errors[i], deadline);
   Communicator& communicator = DeviceRank::of(group).communicator();
-  Communicator::Call queued(communicator, calls.front().stream, deadline.timeout());
+  Communicator::Call queued(communicator, calls.front().stream, deadline.timeout(), bytes_of(calls));
   cuda::run_fused(communicator, calls);
   queued.end();
   return {Algorithm::one_shot, "ll_one_shot, with others in one launch"};
@@ -139,7 +150,7 @@ CollectiveBackend::Outcome CudaBackend::run_fused(Group::State& group, std::span
 void CudaBackend::run_transfers(Group::State& group, std::span<const CollectiveCall> sorted,
                                 const char* /*phase*/, os::CallDeadline& deadline) const {
   Communicator& communicator = DeviceRank::of(group).communicator();
-  Communicator::Call queued(communicator, sorted.front().stream, deadline.timeout());
+  Communicator::Call queued(communicator, sorted.front().stream, deadline.timeout(), bytes_of(sorted));
   for (const Transfers& round : to_rounds(sorted))
     cuda::exchange(communicator, round, DeviceFault::phase_of(Collective::send));
   queued.end();

@@ -2,6 +2,7 @@
 // Kernels that are embedded in the program as data (cmake/OnehopCuda.cmake: onehop_device_code).
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <mutex>
 #include <string>
@@ -49,6 +50,9 @@ struct CudaLaunch {
   bool dependent = false;
 };
 
+/// What a parameter has at most: in CUDA before 12.1, all parameters of a kernel together.
+inline constexpr std::size_t kMaxParameterBytes = 4096;
+
 /// Launches `function` with the single parameter that all kernels of onehop take, a plain struct passed by
 /// value: `parameter` points to it. The device must be current (CurrentDevice).
 void launch_kernel(const CudaDriver& driver, CUfunction function, const CudaLaunch& launch,
@@ -56,7 +60,7 @@ void launch_kernel(const CudaDriver& driver, CUfunction function, const CudaLaun
 template <class Parameter>
 void launch_kernel(const CudaDriver& driver, CUfunction function, const CudaLaunch& launch,
                    const Parameter& parameter, const char* name) {
-  static_assert(std::is_trivially_copyable_v<Parameter> && sizeof(Parameter) <= 4096);
+  static_assert(std::is_trivially_copyable_v<Parameter> && sizeof(Parameter) <= kMaxParameterBytes);
   launch_kernel(driver, function, launch, static_cast<const void*>(&parameter), name);
 }
 

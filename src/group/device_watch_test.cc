@@ -61,7 +61,7 @@ class FakeCommunicator : public Communicator {
   [[nodiscard]] bool quiesce(Duration /*timeout*/) noexcept override { return true; }
 
  private:
-  void begin_call(Stream, Duration) override {}
+  void begin_call(Stream, Duration, std::size_t) override {}
   void end_call() override {}
   void leave_call() noexcept override {}
 };

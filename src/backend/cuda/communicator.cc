@@ -17,6 +17,7 @@
 #include "base/deadline.h"
 #include "driver/capability.h"
 #include "driver/device.h"
+#include "driver/kernel_graphs.h"
 #include "driver/module.h"
 
 // One module per element type, in the order of DType; CMake writes the list. A build may leave types out
@@ -100,6 +101,10 @@ class MappedWords {
   Words* words_ = nullptr;
   CUdeviceptr device_ = 0;
 };
+
+/// Kernels of calls with no more bytes take less time than their direct launch. The others are better launched as dependents
+/// of their predecessors (bench/results/gpu-kernels.md).
+constexpr std::size_t kShortBytes = 256 << 10;
 
 /// The kernels of one device, for groups of one size.
 class Kernels {
@@ -228,6 +233,7 @@ class CudaCommunicator final : public Communicator {
         wait_(signal_module().function(options.device, "stream_wait_signal")),
         side_(driver_),
         abort_stream_(driver_),
+        graphs_(driver_, GraphPool::of(driver_, context_, barrier_)),
         order_(driver_, abort_stream_.get()),
         marks_{CudaEvent(driver_), CudaEvent(driver_), CudaEvent(driver_)} {
     set_failed(0);  // loads the driver's kernel now: abort() might have to wait for that
@@ -237,10 +243,10 @@ class CudaCommunicator final : public Communicator {
   [[nodiscard]] DeviceGuard call_guard() const override { return guard_for(call_timeout_); }
   void launch(const ReductionKernel& kernel, const CollectiveCall& call, const LaunchShape& shape,
               cuda::KernelParams params) override {
-    launch_kernel(driver_, kernels_.get(kernel, call), to_cuda(shape), params.data, kernel.name);
+    launch_in_call(kernels_.get(kernel, call), shape, params, kernel.name);
   }
   void launch(const PlainKernel& kernel, const LaunchShape& shape, cuda::KernelParams params) override {
-    launch_kernel(driver_, kernels_.get(kernel), to_cuda(shape), params.data, kernel.name);
+    launch_in_call(kernels_.get(kernel), shape, params, kernel.name);
   }
   void copy(std::byte* to, const std::byte* from, std::size_t bytes, cuda::Lane lane) override {
     if (bytes == 0) return;
@@ -379,10 +385,11 @@ class CudaCommunicator final : public Communicator {
   }
 
  private:
-  void begin_call(Stream stream, Duration timeout) override {
+  void begin_call(Stream stream, Duration timeout, std::size_t bytes) override {
     current_.emplace(context_);
     stream_ = static_cast<CUstream>(stream.handle);
     call_timeout_ = timeout;
+    is_short_ = bytes <= kShortBytes;
     ended_ = false;
     order_.begin(stream_);
   }
@@ -402,6 +409,14 @@ class CudaCommunicator final : public Communicator {
             .block = shape.block,
             .stream = stream_,
             .dependent = dependent_launch_ && shape.waits_for_previous};
+  }
+  void launch_in_call(CUfunction function, const LaunchShape& shape, const cuda::KernelParams& params,
+                      const char* name) {
+    if (is_short_ && !order_.captured()) {
+      graphs_.launch(function, to_cuda(shape), params.data, params.bytes, name);
+    } else {
+      launch_kernel(driver_, function, to_cuda(shape), params.data, name);
+    }
   }
   void launch_signal(CUfunction function, unsigned block, const cuda::SignalParams& params, Stream stream,
                      const char* name) {
@@ -436,6 +451,7 @@ class CudaCommunicator final : public Communicator {
   mutable std::atomic<bool> makes_only_calls_{true};
   const CudaStream side_;
   const CudaStream abort_stream_;
+  KernelGraphs graphs_;
   cuda::CallOrder order_;
   std::mutex abort_mutex_;
   bool aborted_ = false;
@@ -446,6 +462,7 @@ class CudaCommunicator final : public Communicator {
   CUstream stream_ = nullptr;
   bool ended_ = false;  ///< it was not captured, and all of it is queued
   Duration call_timeout_ = kDefaultTimeout;
+  bool is_short_ = false;
 };
 
 }  // namespace

@@ -79,13 +79,14 @@ class Communicator : public cuda::Launcher {
   /// The time in which a call queues its work, in the order of the group's calls (cuda/call_order.h).
   class Call {
    public:
-    /// `timeout`: of each wait of the call's kernels.
-    Call(Communicator& communicator, Stream stream, Duration timeout) : communicator_(communicator) {
+    /// `timeout`: of each wait of the call's kernels. `bytes`: what this rank reads or writes, whichever is more.
+    Call(Communicator& communicator, Stream stream, Duration timeout, std::size_t bytes)
+        : communicator_(communicator) {
       // Relaxed: read by whoever leaves the group, where it is no more than a limit.
       if (timeout > communicator_.longest_timeout())
         communicator_.longest_timeout_.store(timeout, std::memory_order_relaxed);
       try {
-        communicator_.begin_call(stream, timeout);
+        communicator_.begin_call(stream, timeout, bytes);
       } catch (...) {
         leave();
         throw;
@@ -146,7 +147,7 @@ class Communicator : public cuda::Launcher {
   using Launcher::Launcher;
 
  private:
-  virtual void begin_call(Stream stream, Duration timeout) = 0;
+  virtual void begin_call(Stream stream, Duration timeout, std::size_t bytes) = 0;
   virtual void end_call() = 0;
   virtual void leave_call() noexcept = 0;
 

@@ -56,10 +56,12 @@ struct LaunchShape {
 /// The parameters that a kernel takes by value.
 struct KernelParams {
   template <class Params>
-  KernelParams(const Params& params) : data(&params) {  // NOLINT(google-explicit-constructor)
+  KernelParams(const Params& params)  // NOLINT(google-explicit-constructor)
+      : data(&params), bytes(sizeof params) {
     static_assert(std::is_trivially_copyable_v<Params> && sizeof(Params) <= 4096);
   }
   const void* data;
+  std::size_t bytes;
 };
 
 /// The streams of a call: the caller's, and one of the group for copies that run beside it.

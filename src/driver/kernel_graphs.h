@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels that are queued as graphs of one node.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "driver/cuda_driver.h"
+#include "driver/module.h"
+
+namespace onehop {
+
+/// Graphs of one kernel node each, for all of a context. Thread-safe.
+class GraphPool {
+ public:
+  /// The context's pool. The first call makes it and all of its graphs, of `kernel`, any one of the context, which is current.
+  /// They are not made later, because the driver may need memory for a graph, and wait for that until the device is idle. These
+  /// fit into what each context has for graphs (driver 580).
+  [[nodiscard]] static GraphPool& of(const CudaDriver& driver, CUcontext context, CUfunction kernel);
+
+  /// nullptr when all are in use.
+  [[nodiscard]] CUgraphExec take();
+  void give_back(CUgraphExec graph) noexcept;
+  /// The node of each graph.
+  [[nodiscard]] CUgraphNode node() const { return node_; }
+
+ private:
+  GraphPool(const CudaDriver& driver, CUfunction kernel);
+
+  static constexpr std::size_t kGraphs = 24;
+
+  CUgraph graph_ = nullptr;
+  CUgraphNode node_ = nullptr;
+  std::mutex mutex_;
+  std::vector<CUgraphExec> unused_;
+};
+
+/// Queues kernels in less time than cuLaunchKernelEx. The driver launches a graph of one kernel in about half of the time that
+/// it takes to launch the kernel, and the kernel starts sooner (bench/results/gpu-kernels.md). A graph that has the kernel and
+/// its parameters already is launched again. Otherwise another graph gets them: one of the pool, or the one that was launched
+/// longest ago, whose queued launches do not notice. Without any graph, kernels are launched directly.
+///
+/// A kernel cannot start before its predecessor has ended (CudaLaunch::dependent), so this is for kernels that take no longer
+/// than it takes to queue one. Used by one thread at a time, with the device current.
+class KernelGraphs {
+ public:
+  KernelGraphs(const CudaDriver& driver, GraphPool& pool) : driver_(driver), pool_(pool) {}
+  ~KernelGraphs();
+  KernelGraphs(const KernelGraphs&) = delete;
+  KernelGraphs& operator=(const KernelGraphs&) = delete;
+
+  /// As launch_kernel(), in a stream that is not captured. `bytes`: of the parameter.
+  void launch(CUfunction function, const CudaLaunch& launch, const void* parameter, std::size_t bytes,
+              const char* name);
+
+ private:
+  struct Graph {
+    CUgraphExec exec = nullptr;
+    CUfunction function = nullptr;  ///< nullptr: not known
+    CudaLaunch shape{};             ///< its stream does not matter
+    std::vector<std::byte> parameter{};
+    std::uint64_t last_launch = 0;
+
+    [[nodiscard]] bool has(CUfunction other, const CudaLaunch& launch, const void* bytes,
+                           std::size_t count) const;
+  };
+  /// Most programs make calls with few different arguments in turn.
+  static constexpr std::size_t kMostGraphs = 8;
+
+  /// A graph that may be changed; nullptr if there is none.
+  [[nodiscard]] Graph* other_graph();
+
+  const CudaDriver& driver_;
+  GraphPool& pool_;
+  std::vector<Graph> graphs_;
+  std::uint64_t launches_ = 0;
+};
+
+}  // namespace onehop

@@ -20,10 +20,8 @@ namespace onehop {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 constexpr std::array<int, 3> kHostRanks{ONEHOP_DEVICE_HOST, ONEHOP_DEVICE_HOST, ONEHOP_DEVICE_HOST};
 
@@ -48,21 +46,6 @@ struct LocalGroup {
     return onehop_groups_run(ranks.data(), ranks.size(), body, context);
   }
 };
-
-TEST(CApiLocalGroup, AnyPolicyButTunedIsRefusedAndSaysWhatToUseInstead) {
-  for (const int policy : {int{ONEHOP_POLICY_LEGACY}, 7, -1}) {
-    onehop_join_options_t options;
-    onehop_join_options_init(&options, sizeof options);
-    options.policy = policy;
-    std::array<onehop_group_t*, 3> ranks{};
-    EXPECT_EQ(onehop_group_join_local(kHostRanks.data(), kHostRanks.size(), &options, ranks.data()),
-              ONEHOP_ERROR_INVALID_ARGUMENT);
-    EXPECT_THAT(onehop_last_error(),
-                AllOf(HasSubstr("options->policy " + std::to_string(policy) + " must be"),
-                      HasSubstr("onehop_intra_node_comm_t"), Not(HasSubstr("\n"))));
-    EXPECT_THAT(ranks, Each(nullptr));
-  }
-}
 
 TEST(CApiLocalGroup, OneThreadHoldsAllRanksAndEachTellsWhatItIs) {
   const LocalGroup group;

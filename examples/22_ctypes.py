@@ -26,7 +26,7 @@ class JobInfo(c.Structure):
 class JoinOptions(c.Structure):
     """The fields used here. The library takes a shorter structure for that of an older caller: the rest has its defaults."""
     _fields_ = [("size", c.c_size_t), ("name", c.c_char_p), ("timeout_ms", c.c_int64), ("scratch_bytes", c.c_size_t),
-                ("rank", c.c_int), ("world_size", c.c_int), ("device", c.c_int), ("policy", c.c_int)]
+                ("rank", c.c_int), ("world_size", c.c_int), ("device", c.c_int), ("allow_overlapping_devices", c.c_int)]
 
 
 class PeerLost(Exception):

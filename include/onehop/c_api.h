@@ -182,10 +182,6 @@ enum { ONEHOP_MAX_DEVICES = 8, ONEHOP_MAX_HOST_RANKS = 64 };
 /// kernel does not tell.
 ONEHOP_API onehop_status_t onehop_host_id(char** id);
 
-typedef int onehop_policy_t;
-/// Joining refuses ONEHOP_POLICY_LEGACY; a onehop_intra_node_comm_t selects algorithms as PyTorch does.
-enum { ONEHOP_POLICY_TUNED = 0, ONEHOP_POLICY_LEGACY = 1 };
-
 typedef struct onehop_join_options_t {
   size_t size;
   const char* name;      ///< default "world"; groups that use one store at the same time need different names
@@ -194,7 +190,6 @@ typedef struct onehop_join_options_t {
   int rank;              ///< required by onehop_group_join
   int world_size;        ///< required by onehop_group_join
   int device;            ///< CUDA device ordinal; default ONEHOP_DEVICE_HOST
-  onehop_policy_t policy;         ///< must be ONEHOP_POLICY_TUNED, the default
   int allow_overlapping_devices;  ///< default 0
   const char* tuning;  ///< file with a tuning table; rank 0's applies to all ranks; default: ONEHOP_TUNING
   int require_verified_peers;  ///< not 0: refuse GPUs that `onehop p2p-check` has not verified; default 0

@@ -27,6 +27,7 @@ struct Settings {
   Given<bool> symmetric;
   Given<double> factor;
   nb::handle timeout;
+  nb::handle own_factor = nb::none();
 };
 
 /// The number of elements of each block of all_to_all_v, and where it begins.
@@ -151,6 +152,14 @@ class Call {
 
  private:
   void require_here(const Array& array, nb::handle object, const char* name) const {
+    require_reachable(array, object, name);
+    if (array.count > 0 && !group_.on_host() && !array.on_gpu) {
+      raise_invalid(std::string(name) + ", " + type_text(object) +
+                    ", is in host memory, but this rank is on cuda:" + std::to_string(group_.device()));
+    }
+  }
+  /// The same, where memory of the host will do as well.
+  void require_reachable(const Array& array, nb::handle object, const char* name) const {
     if (array.count == 0) return;
     if (group_.on_host() && array.on_gpu) {
       raise_invalid(std::string(name) + ", " + type_text(object) +
@@ -160,10 +169,6 @@ class Call {
       raise_invalid(std::string(name) + ", " + type_text(object) +
                     ", is on cuda:" + std::to_string(array.device) +
                     ", but this rank is on cuda:" + std::to_string(group_.device()));
-    }
-    if (!group_.on_host() && !array.on_gpu) {
-      raise_invalid(std::string(name) + ", " + type_text(object) +
-                    ", is in host memory, but this rank is on cuda:" + std::to_string(group_.device()));
     }
   }
   void set_type(const Array& array, const char* name) {
@@ -201,10 +206,22 @@ class Call {
     }
     request.symmetric = settings_.symmetric.read("symmetric", "True or False") ? 1 : 0;
     request.factor = settings_.factor.read("factor", "a number");
+    if (!settings_.own_factor.is_none()) read_own_factor(settings_.own_factor);
+  }
+  /// An array of one element, because a number could not say that it lies in GPU memory.
+  void read_own_factor(nb::handle object) {
+    const char* const name = "own_factor";
+    own_factor_ = read_array(object, settings_.dtype, name);
+    require_reachable(own_factor_, object, name);
+    set_type(own_factor_, name);
+    require_count(name, own_factor_.count, 1);
+    request.own_factor = own_factor_.data;
+    request.own_factor_on_host = own_factor_.on_gpu ? 0 : 1;
   }
   void keep() {
     queue().arrays.push_back(std::move(in_));
     queue().arrays.push_back(std::move(out_));
+    if (request.own_factor != nullptr) queue().arrays.push_back(std::move(own_factor_));
     queue().groups.push_back(nb::borrow(self_));
   }
 
@@ -214,6 +231,7 @@ class Call {
   onehop_dtype_t type_ = -1;  ///< of the arrays, before booleans become bytes
   Array in_;
   Array out_;
+  Array own_factor_;
 };
 
 }  // namespace onehop_python

@@ -38,8 +38,8 @@ nb::object array_like(nb::handle x, int factor, int divisor) {
 
 nb::object all_reduce(nb::handle self, nb::object x, nb::object out, nb::handle op, nb::handle stream,
                       nb::handle dtype, nb::handle algorithm, Given<bool> symmetric, Given<double> factor,
-                      nb::handle timeout) {
-  const Settings settings{stream, dtype, algorithm, symmetric, factor, timeout};
+                      nb::handle own_factor, nb::handle timeout) {
+  const Settings settings{stream, dtype, algorithm, symmetric, factor, timeout, own_factor};
   Call call(self, ONEHOP_COLLECTIVE_ALL_REDUCE, settings);
   if (out.is_none()) out = x;
   call.make([&] {
@@ -63,8 +63,8 @@ nb::object all_gather(nb::handle self, nb::object x, nb::object out, nb::handle 
 
 nb::object reduce_scatter(nb::handle self, nb::object x, nb::object out, nb::handle op, nb::handle stream,
                           nb::handle dtype, nb::handle algorithm, Given<bool> symmetric, Given<double> factor,
-                          nb::handle timeout) {
-  const Settings settings{stream, dtype, algorithm, symmetric, factor, timeout};
+                          nb::handle own_factor, nb::handle timeout) {
+  const Settings settings{stream, dtype, algorithm, symmetric, factor, timeout, own_factor};
   Call call(self, ONEHOP_COLLECTIVE_REDUCE_SCATTER, settings);
   call.make([&] {
     call.request.op = read_op(op);
@@ -125,8 +125,8 @@ nb::object broadcast(nb::handle self, nb::object x, Given<int> root, nb::object 
 
 nb::object reduce(nb::handle self, nb::object x, nb::object out, nb::handle op, Given<int> root,
                   nb::handle stream, nb::handle dtype, Given<bool> symmetric, Given<double> factor,
-                  nb::handle timeout) {
-  const Settings settings{stream, dtype, nb::none(), symmetric, factor, timeout};
+                  nb::handle own_factor, nb::handle timeout) {
+  const Settings settings{stream, dtype, nb::none(), symmetric, factor, timeout, own_factor};
   Call call(self, ONEHOP_COLLECTIVE_REDUCE, settings);
   call.make([&] {
     const bool is_root = call.root(root);
@@ -223,6 +223,7 @@ void add_collectives(nb::class_<Group>& group, nb::module_& module) {
   const auto timeout = optional("timeout");
   const auto symmetric = nb::arg("symmetric").none() = false;
   const auto factor = nb::arg("factor").none() = 1.0;
+  const auto own_factor = optional("own_factor");
   const auto op = nb::arg("op").none() = "sum";
   const auto root = nb::arg("root").none() = 0;
   const auto keywords = nb::kw_only();
@@ -231,13 +232,17 @@ void add_collectives(nb::class_<Group>& group, nb::module_& module) {
   nb::sig("def " name "(self, " parameters ", *, stream: Stream = None, dtype: DType = None, " keywords \
           "timeout: float | timedelta | None = None) -> " result)
 #define CHOICE "algorithm: Algorithm | None = None, symmetric: bool = False, "
-  group.def("all_reduce", all_reduce, x, optional("out"), op, keywords, stream, dtype, algorithm, symmetric,
-            factor, timeout,
-            SIGNATURE("all_reduce", "x: Array, out: Array | None = None, op: Op = \"sum\"",
-                      CHOICE "factor: float = 1.0, ", "Array"),
-            "out[i] = op over all ranks of x[i]. In place if `out` is None. Collective. Returns `out`.\n\n"
-            "op: \"sum\", \"prod\", \"min\", \"max\", \"avg\", or \"premul_sum\": the sum times `factor`. Of "
-            "booleans, the sum is a\nlogical or, the product a logical and; there is no mean.");
+#define FACTORS "factor: float = 1.0, own_factor: Array | None = None, "
+  group.def(
+      "all_reduce", all_reduce, x, optional("out"), op, keywords, stream, dtype, algorithm, symmetric, factor,
+      own_factor, timeout,
+      SIGNATURE("all_reduce", "x: Array, out: Array | None = None, op: Op = \"sum\"", CHOICE FACTORS,
+                "Array"),
+      "out[i] = op over all ranks of x[i]. In place if `out` is None. Collective. Returns `out`.\n\n"
+      "op: \"sum\", \"prod\", \"min\", \"max\", \"avg\", or \"premul_sum\": the sum times `factor`. Of "
+      "booleans, the sum is a\nlogical or, the product a logical and; there is no mean.\n\n"
+      "own_factor: of \"premul_sum\", in place of `factor`: an array of one element of the type of `x`. "
+      "Each rank\nmultiplies its own `x` by its own one, which may lie in host memory or on its GPU.");
   group.def(
       "all_gather", all_gather, x, optional("out"), keywords, stream, dtype, algorithm, symmetric, timeout,
       SIGNATURE("all_gather", "x: Array, out: Array | None = None", CHOICE, "Array"),
@@ -245,9 +250,9 @@ void add_collectives(nb::class_<Group>& group, nb::module_& module) {
       "If `out` is None, it is allocated like `x`, with the first dimension `size` times as long. In place: "
       "`x` is this\nrank's block of `out`.");
   group.def("reduce_scatter", reduce_scatter, x, optional("out"), op, keywords, stream, dtype, algorithm,
-            symmetric, factor, timeout,
+            symmetric, factor, own_factor, timeout,
             SIGNATURE("reduce_scatter", "x: Array, out: Array | None = None, op: Op = \"sum\"",
-                      CHOICE "factor: float = 1.0, ", "Array"),
+                      CHOICE FACTORS, "Array"),
             "out[i] = op over all ranks of element i of this rank's block of their `x`. Collective. Returns "
             "`out`.\n\n"
             "If `out` is None, it is allocated like `x`, with the first dimension divided by `size`. In "
@@ -271,9 +276,9 @@ void add_collectives(nb::class_<Group>& group, nb::module_& module) {
                       "symmetric: bool = False, ", "Array"),
             "out[i] = x[i] of rank `root`. In place if `out` is None. Collective. Returns `out`.");
   group.def("reduce", reduce, x, optional("out"), op, root, keywords, stream, dtype, symmetric, factor,
-            timeout,
+            own_factor, timeout,
             SIGNATURE("reduce", "x: Array, out: Array | None = None, op: Op = \"sum\", root: int = 0",
-                      "symmetric: bool = False, factor: float = 1.0, ", "Array | None"),
+                      "symmetric: bool = False, " FACTORS, "Array | None"),
             "out[i] = op over all ranks of x[i], on rank `root`. Collective. Returns `out`.\n\n"
             "If `out` is None, the root works in place. The other ranks need none.");
   group.def("gather", gather, x, optional("out"), root, keywords, stream, dtype, symmetric, timeout,
@@ -294,6 +299,7 @@ void add_collectives(nb::class_<Group>& group, nb::module_& module) {
   group.def("recv", recv, x, nb::arg("src").none(), keywords, stream, dtype, timeout,
             SIGNATURE("recv", "x: Array, src: int", "", "Array"),
             "Receives `x` from rank `src`. Returns `x`.");
+#undef FACTORS
 #undef CHOICE
 #undef SIGNATURE
   module.def("_address", address);

@@ -184,6 +184,53 @@ def test_every_op(ranks):
     ranks(2, all_ops)
 
 
+def own_factors(group):
+    factors = [0.5, 2.0, 4.0][:group.size]
+    for dtype in ("f16", "bf16", "f32", "f64", "i32", "u64"):
+        values = [random_values((r, 78), 78, 1, 3) * 2 for r in range(group.size)]
+        own = factors if "f" in dtype else [3, 2, 4]
+        expected = sum(each * factor for each, factor in zip(values, own))
+        x, mine = encode(values[group.rank], dtype), encode(np.array(own[group.rank:group.rank + 1]), dtype)
+        weighted = {"op": "premul_sum", "own_factor": mine, **options(dtype)}
+        require(group.all_reduce(x.copy(), **weighted), dtype, expected, f"all_reduce {dtype}")
+        out = group.reduce(x, np.empty_like(x), root=1, **weighted)
+        if group.rank == 1:
+            require(out, dtype, expected, f"reduce {dtype}")
+        block = expected.reshape(group.size, -1)[group.rank]
+        require(group.reduce_scatter(x, **weighted), dtype, block, f"reduce_scatter {dtype}")
+    with oh.group_call():
+        y = np.full(5, group.rank + 1, np.float32)
+        group.all_reduce(y, op="premul_sum", own_factor=np.array([10.0 ** group.rank], np.float32))
+    assert (y == sum((r + 1) * 10 ** r for r in range(group.size))).all()
+
+
+def test_every_rank_may_have_a_factor_of_its_own(ranks):
+    ranks(3, own_factors)
+
+
+def wrong_own_factors(group):
+    right = {"op": "premul_sum", "own_factor": np.ones(1)}
+    wrong = {
+        "own_factor is float, not an array": {"own_factor": 2.0},
+        "own_factor has 2 elements; this call needs 1": {"own_factor": np.ones(2)},
+        "own_factor has type f32, the input f64": {"own_factor": np.ones(1, np.float32)},
+        "both a factor and an own_factor": {"factor": 2},
+        "only premul_sum takes an own_factor": {"op": "sum"},
+    }
+    for text, each in wrong.items():
+        with pytest.raises(oh.InvalidArgument) as info:
+            group.all_reduce(np.ones(8), **(right | each if group.rank == 1 else right))
+        assert text in str(info.value) and "\n" not in str(info.value), str(info.value)
+        assert group.rank == 1 or info.value.rank == 1
+    with pytest.raises(oh.InvalidArgument, match="premul_sum.*booleans"):
+        group.all_reduce(np.ones(8, bool), op="premul_sum", own_factor=np.ones(1, bool))
+    assert (group.all_reduce(np.ones(8), **right) == group.size).all()
+
+
+def test_an_own_factor_that_is_none_is_refused_on_all_ranks(ranks):
+    ranks(2, wrong_own_factors, timeout=20)
+
+
 def options_of_calls(group):
     x = np.full(5000, group.rank + 1.0)
     before = group.usage()

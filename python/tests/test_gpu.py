@@ -315,6 +315,19 @@ def symmetric(rank, size, directory):
         group.barrier()
 
 
+def own_factors(rank, size, directory):
+    """On the host, and on the GPU."""
+    import torch
+    with member(rank, size, directory) as group:
+        device = f"cuda:{group.device}"
+        factor = torch.tensor([2.0 ** rank], dtype=torch.bfloat16)
+        for own in (factor, factor.to(device)):
+            x = torch.full((5000,), rank + 1, dtype=torch.bfloat16, device=device)
+            group.all_reduce(x, op="premul_sum", own_factor=own)
+            group.synchronize()
+            assert (x == sum((r + 1) * 2 ** r for r in range(size))).all()
+
+
 def without_rank_1(rank, size, directory):
     """A group whose rank 1 dies after a call, and that call's array."""
     import torch
@@ -361,7 +374,7 @@ def shrinks(rank, size, directory):
         assert (y == sum(left)).all()
 
 
-@pytest.mark.parametrize("body", [allocated, streams, graphs, symmetric], ids=lambda b: b.__name__)
+@pytest.mark.parametrize("body", [allocated, streams, graphs, symmetric, own_factors], ids=lambda b: b.__name__)
 def test_on_gpus(ranks, body):
     pytest.importorskip("torch")
     ranks(2, body, join=False)

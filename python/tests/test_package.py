@@ -90,8 +90,8 @@ def test_signatures_are_those_of_the_stub():
     """Of all public functions, and of the methods of all classes. inspect's are what help(), IPython and editors show."""
     assert str(inspect.signature(oh.Group.reduce)) == (
         "(self, x: 'Array', out: 'Array | None' = None, op: 'Op' = 'sum', root: 'int' = 0, *, stream: 'Stream' = None, "
-        "dtype: 'DType' = None, symmetric: 'bool' = False, factor: 'float' = 1.0, timeout: 'float | timedelta | None' = None) "
-        "-> 'Array | None'")
+        "dtype: 'DType' = None, symmetric: 'bool' = False, factor: 'float' = 1.0, own_factor: 'Array | None' = None, "
+        "timeout: 'float | timedelta | None' = None) -> 'Array | None'")
     stub = ast.parse((Path(oh.__file__).parent / "_core.pyi").read_text())
     compared = 0
     for node in (each for each in stub.body if isinstance(each, ast.ClassDef)):

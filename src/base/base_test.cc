@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -16,6 +17,7 @@
 namespace onehop {
 namespace {
 
+using ::testing::HasSubstr;
 using testing::message_of;
 
 TEST(Units, DurationsAreParsedExactly) {
@@ -126,10 +128,26 @@ TEST(Types, NamesRoundTrip) {
     const auto op = static_cast<ReduceOp>(i);
     EXPECT_EQ(parse_reduce_op(to_string(op)), op);
   }
+  for (int i = 0; i < kShareByCount; ++i) {
+    const auto share_by = static_cast<ShareBy>(i);
+    EXPECT_EQ(parse_share_by(to_string(share_by)), share_by);
+  }
+  for (int i = 1; i < kAlgorithmCount; ++i) {
+    const auto algorithm = static_cast<Algorithm>(i);
+    EXPECT_EQ(parse_algorithm(to_string(algorithm)), algorithm);
+  }
   for (const char* name : {"half", "fp16", "float16"}) EXPECT_EQ(parse_dtype(name), DType::f16) << name;
   for (const char* name : {"float", "fp32", "float32"}) EXPECT_EQ(parse_dtype(name), DType::f32) << name;
   EXPECT_EQ(parse_dtype("fp8_e4m3"), DType::e4m3);
   (void)message_of([] { (void)parse_dtype("f31"); }, ErrorCode::invalid_argument);
+  EXPECT_THAT(message_of([] { (void)parse_share_by("smoke"); }, ErrorCode::invalid_argument),
+              HasSubstr("'smoke' for sharing memory; known: auto fd fabric ipc"));
+  // "none" is the name of what nobody can ask for.
+  EXPECT_EQ(to_string(Algorithm::none), "none");
+  for (const char* bad : {"none", "no-shot", ""}) {
+    EXPECT_THAT(message_of([&] { (void)parse_algorithm(bad); }, ErrorCode::invalid_argument),
+                HasSubstr("known: one-shot two-shot"));
+  }
   (void)message_of([] { (void)size_of(static_cast<DType>(200)); }, ErrorCode::invalid_argument);
 }
 

@@ -20,8 +20,9 @@ constexpr std::string_view kPrefix = "ONEHOP_";
 constexpr std::string_view kFlag = "1 or 0 (also true, yes, on; false, no, off)";
 
 /// Prefixes (after ONEHOP_) of further variables that only tests read.
-constexpr std::string_view kOfTests[] = {"TEST_",         "CHAOS_", "HOSTILE_",  "FAILING_CALLS",
-                                         "UPDATE_GOLDEN", "MODELS", "GPU_TESTS", "CLEAN_ROOT"};
+constexpr std::string_view kOfTests[] = {"TEST_",         "CHAOS_",        "HOSTILE_",
+                                         "FAILING_CALLS", "UPDATE_GOLDEN", "MODELS",
+                                         "GPU_TESTS",     "CLEAN_ROOT",    "DEBIAN_MIRROR"};
 
 bool is_one_of(std::string_view value, std::initializer_list<std::string_view> words) {
   return std::find(words.begin(), words.end(), value) != words.end();

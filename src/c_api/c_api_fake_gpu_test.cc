@@ -68,7 +68,7 @@ TEST(CApiFakeGpu, MemoryOfCudaMallocTravelsByItsHandle) {
   onehop_free(handle);
 }
 
-TEST(CApiFakeGpu, PeerAccessIsEnabledByAsking) {
+TEST(CApiFakeGpu, PeerAccessIsEnabledByAskingAndCanBeTakenBack) {
   FakeCuda cuda;
   onehop_peer_access_t* access = nullptr;
   ASSERT_OK(onehop_peer_access_create(2, &access));
@@ -76,6 +76,15 @@ TEST(CApiFakeGpu, PeerAccessIsEnabledByAsking) {
   ASSERT_OK(onehop_peer_access_can_access(access, 0, 1, &yes));
   EXPECT_EQ(yes, 1);
   EXPECT_THAT(cuda.enabled(), ElementsAre(std::pair{0, 1}));
+  EXPECT_OK(onehop_peer_access_disable(access, 1, 0));
+  EXPECT_THAT(cuda.enabled(), ElementsAre(std::pair{0, 1})) << "the other direction has not been enabled";
+  ASSERT_OK(onehop_peer_access_disable(access, 0, 1));
+  EXPECT_THAT(cuda.enabled(), IsEmpty());
+  EXPECT_OK(onehop_peer_access_disable(access, 0, 1));
+  ASSERT_OK(onehop_peer_access_can_access(access, 0, 1, &yes));
+  EXPECT_EQ(yes, 1);
+  EXPECT_THAT(cuda.enabled(), ElementsAre(std::pair{0, 1})) << "again";
+  EXPECT_EQ(onehop_peer_access_disable(access, 1, 1), ONEHOP_ERROR_INVALID_ARGUMENT);
   onehop_peer_access_destroy(access);
 }
 

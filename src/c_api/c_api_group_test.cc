@@ -268,28 +268,6 @@ TEST(CApiGroup, ArgumentsThatAllRanksRefuseLeaveTheGroupUsable) {
   });
 }
 
-TEST(CApiGroup, APolicyThatOneRankGetsWrongIsRefusedOnAll) {
-  onehop_store_t* store = nullptr;
-  ASSERT_OK(onehop_store_memory(&store));
-  const auto join = [&](int rank, int policy) {
-    onehop_join_options_t options;
-    onehop_join_options_init(&options, sizeof options);
-    options.rank = rank;
-    options.world_size = 2;
-    options.policy = policy;
-    options.timeout_ms = 20'000;
-    onehop_group_t* group = nullptr;
-    EXPECT_EQ(onehop_group_join(store, &options, &group), ONEHOP_ERROR_INVALID_ARGUMENT) << "rank " << rank;
-    EXPECT_THAT(onehop_last_error(), HasSubstr("options->policy 1 must be")) << "rank " << rank;
-    EXPECT_EQ(onehop_last_error_rank(), 1) << "rank " << rank;
-    EXPECT_EQ(group, nullptr);
-  };
-  std::thread other([&] { join(1, ONEHOP_POLICY_LEGACY); });
-  join(0, ONEHOP_POLICY_TUNED);
-  other.join();
-  onehop_store_destroy(store);
-}
-
 TEST(CApiGroup, ASizeBeyondAnyGroupIsRefusedAtOnce) {
   onehop_store_t* store = nullptr;
   ASSERT_OK(onehop_store_memory(&store));

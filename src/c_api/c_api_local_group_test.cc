@@ -6,9 +6,11 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "onehop/c_api.h"
@@ -20,10 +22,8 @@ namespace onehop {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 constexpr std::array<int, 3> kHostRanks{ONEHOP_DEVICE_HOST, ONEHOP_DEVICE_HOST, ONEHOP_DEVICE_HOST};
 
@@ -49,21 +49,6 @@ struct LocalGroup {
   }
 };
 
-TEST(CApiLocalGroup, AnyPolicyButTunedIsRefusedAndSaysWhatToUseInstead) {
-  for (const int policy : {int{ONEHOP_POLICY_LEGACY}, 7, -1}) {
-    onehop_join_options_t options;
-    onehop_join_options_init(&options, sizeof options);
-    options.policy = policy;
-    std::array<onehop_group_t*, 3> ranks{};
-    EXPECT_EQ(onehop_group_join_local(kHostRanks.data(), kHostRanks.size(), &options, ranks.data()),
-              ONEHOP_ERROR_INVALID_ARGUMENT);
-    EXPECT_THAT(onehop_last_error(),
-                AllOf(HasSubstr("options->policy " + std::to_string(policy) + " must be"),
-                      HasSubstr("onehop_intra_node_comm_t"), Not(HasSubstr("\n"))));
-    EXPECT_THAT(ranks, Each(nullptr));
-  }
-}
-
 TEST(CApiLocalGroup, OneThreadHoldsAllRanksAndEachTellsWhatItIs) {
   const LocalGroup group;
   for (int r = 0; r < 3; ++r) {
@@ -75,7 +60,51 @@ TEST(CApiLocalGroup, OneThreadHoldsAllRanksAndEachTellsWhatItIs) {
     EXPECT_STREQ(onehop_group_name(rank), "local");
     EXPECT_STREQ(onehop_group_tuning_file(rank), "");
     EXPECT_EQ(onehop_group_timeout(rank), 20'000);
+    EXPECT_EQ(onehop_group_share_by(rank), ONEHOP_SHARE_BY_POSIX_FD) << "what automatic is on the host";
   }
+}
+
+TEST(CApiLocalGroup, AFailureIsUnreportedUntilACallHasReturnedIt) {
+  LocalGroup group;
+  onehop_group_t* const rank = group.ranks[0];
+  EXPECT_OK(onehop_group_unreported_failure(rank));
+  onehop_group_abort(group.ranks[2], "no more");
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(onehop_group_unreported_failure(rank), ONEHOP_ERROR_ABORTED) << "which is no such call";
+    EXPECT_THAT(onehop_last_error(), HasSubstr("no more"));
+    EXPECT_EQ(onehop_last_error_rank(), 2);
+  }
+  EXPECT_EQ(onehop_group_check(rank), ONEHOP_ERROR_ABORTED);
+  EXPECT_OK(onehop_group_unreported_failure(rank));
+  onehop_group_leave(group.ranks[2]);
+  EXPECT_EQ(onehop_group_unreported_failure(group.ranks[2]), ONEHOP_ERROR_ABORTED)
+      << "its own failure, too, and after leaving";
+}
+
+// In processes of their own, which end.
+TEST(CApiWatchDeathTest, EndsAProcessThatMakesNoCallsAfterAFailure) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto run = [] {
+    const LocalGroup group;
+    if (onehop_group_watch(group.ranks[0], 100) != ONEHOP_OK) std::_Exit(2);
+    onehop_group_abort(group.ranks[1], "no more");
+    std::this_thread::sleep_for(std::chrono::seconds{20});
+    std::_Exit(0);
+  };
+  EXPECT_EXIT(run(), ::testing::ExitedWithCode(1), "rank 0 of .*: this process ends");
+}
+
+TEST(CApiWatchDeathTest, OnlyLogsWithANegativeGrace) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto run = [] {
+    const LocalGroup group;
+    if (onehop_group_watch(group.ranks[0], 0) != ONEHOP_OK) std::_Exit(2);
+    if (onehop_group_watch(group.ranks[0], -1) != ONEHOP_OK) std::_Exit(2);  // replaces the grace
+    onehop_group_abort(group.ranks[1], "no more");
+    std::this_thread::sleep_for(std::chrono::seconds{1});
+    std::_Exit(7);
+  };
+  EXPECT_EXIT(run(), ::testing::ExitedWithCode(7), "rank 0 of .*: the group has failed");
 }
 
 TEST(CApiLocalGroup, RunsABodyForEveryRankAndCountsWhatItDid) {
@@ -196,6 +225,7 @@ TEST(CApiLocalGroup, NullHandlesAreHarmless) {
   EXPECT_STREQ(onehop_group_name(nullptr), "");
   EXPECT_STREQ(onehop_group_tuning_file(nullptr), "");
   EXPECT_EQ(onehop_group_timeout(nullptr), -1);
+  EXPECT_EQ(onehop_group_share_by(nullptr), ONEHOP_SHARE_BY_AUTOMATIC);
   EXPECT_EQ(onehop_payloads_count(nullptr), 0u);
   EXPECT_EQ(onehop_payloads_data(nullptr, 0), nullptr);
   EXPECT_EQ(onehop_payloads_bytes(nullptr, 0), 0u);

@@ -72,7 +72,6 @@ void Arguments::fill(onehop_join_options_t& options) {
   options.rank = make<int>();
   options.world_size = make<int>();
   options.device = make<int>();
-  options.policy = make<int>();
   options.tuning = make<const char*>();
   options.share_by = make<int>();
 }

@@ -95,7 +95,7 @@ TEST(CApi, NamesEveryStatusAndSurvivesUnknownOnes) {
   EXPECT_STREQ(onehop_status_name(-1), "unknown");
 }
 
-TEST(CApi, ElementTypesAndReductionsRoundTripThroughTheirNames) {
+TEST(CApi, ElementTypesReductionsAndWaysToShareRoundTripThroughTheirNames) {
   for (int type = 0; type < kDTypeCount; ++type) {
     onehop_dtype_t parsed = -1;
     EXPECT_EQ(onehop_dtype_parse(onehop_dtype_name(type), &parsed), ONEHOP_OK);
@@ -107,6 +107,17 @@ TEST(CApi, ElementTypesAndReductionsRoundTripThroughTheirNames) {
     EXPECT_EQ(onehop_op_parse(onehop_op_name(op), &parsed), ONEHOP_OK);
     EXPECT_EQ(parsed, op);
   }
+  for (int share_by = 0; share_by < kShareByCount; ++share_by) {
+    onehop_share_by_t parsed = -1;
+    EXPECT_EQ(onehop_share_by_parse(onehop_share_by_name(share_by), &parsed), ONEHOP_OK);
+    EXPECT_EQ(parsed, share_by);
+  }
+  EXPECT_STREQ(onehop_share_by_name(ONEHOP_SHARE_BY_FABRIC), "fabric");
+  for (const int bad : {-1, kShareByCount, 1 << 30}) EXPECT_STREQ(onehop_share_by_name(bad), "unknown");
+  onehop_share_by_t unchanged = 77;
+  EXPECT_EQ(onehop_share_by_parse("smoke", &unchanged), ONEHOP_ERROR_INVALID_ARGUMENT);
+  EXPECT_THAT(onehop_last_error(), HasSubstr("known: auto fd fabric ipc"));
+  EXPECT_EQ(unchanged, 77);
 }
 
 TEST(CApi, NumbersThatAreNoElementTypeOrReductionAreErrorsNotCrashes) {

@@ -30,13 +30,11 @@ onehop_join_options_t join_defaults() {
   defaults.scratch_bytes = from.scratch_bytes;
   defaults.rank = -1;
   defaults.device = ONEHOP_DEVICE_HOST;
-  defaults.policy = ONEHOP_POLICY_TUNED;
   return defaults;
 }
 
-/// `refuse(options, reason)` refuses to join on all ranks, and throws. Other invalid options are refused by joining.
-template <class Refuse>
-JoinOptions to_join_options(const onehop_join_options_t* options, Refuse&& refuse) {
+/// Joining refuses invalid options.
+JoinOptions to_join_options(const onehop_join_options_t* options) {
   const onehop_join_options_t given = read_options(options, "options", join_defaults());
   JoinOptions out;
   if (given.name != nullptr) out.name = given.name;
@@ -50,14 +48,6 @@ JoinOptions to_join_options(const onehop_join_options_t* options, Refuse&& refus
   out.require_verified_peers = given.require_verified_peers != 0;
   const bool known_share = given.share_by >= 0 && given.share_by < kShareByCount;
   out.share_by = static_cast<ShareBy>(known_share ? given.share_by : kNoEnumerator);
-  if (given.policy != ONEHOP_POLICY_TUNED) {
-    refuse(out,
-           Error(ErrorCode::invalid_argument,
-                 fmt::format("options->policy {} must be ONEHOP_POLICY_TUNED; a onehop_intra_node_comm_t "
-                             "selects as PyTorch does, and onehop_call_options_t::algorithm names the "
-                             "algorithm of a call",
-                             given.policy)));
-  }
   return out;
 }
 
@@ -142,17 +132,13 @@ onehop_status_t onehop_group_join(onehop_store_t* store, const onehop_join_optio
                                   onehop_group_t** group) {
   return produce(group, "group", [&] {
     const std::shared_ptr<Store>& shared = deref(store, "store").store;
-    const auto refuse = [&](const JoinOptions& given, const Error& reason) {
-      refuse_join(*shared, given, reason);
-    };
-    return new onehop_group{Group::join(shared, to_join_options(options, refuse))};
+    return new onehop_group{Group::join(shared, to_join_options(options))};
   });
 }
 
 onehop_status_t onehop_group_from_env(const onehop_join_options_t* options, onehop_group_t** group) {
   return produce(group, "group", [&] {
-    return new onehop_group{
-        Group::from_env(options == nullptr ? JoinOptions{} : to_join_options(options, refuse_join_from_env))};
+    return new onehop_group{Group::from_env(options == nullptr ? JoinOptions{} : to_join_options(options))};
   });
 }
 
@@ -161,10 +147,8 @@ onehop_status_t onehop_group_join_local(const int* devices, size_t count,
   return guard([&] {
     require_array(groups, count, "groups", "count");
     const std::vector<DeviceId> ids = to_devices(devices, count);
-    // This process has all ranks.
-    const auto refuse = [](const JoinOptions&, const Error& reason) { throw Error(reason); };
     std::vector<Group> joined =
-        Group::join_local(ids, options == nullptr ? JoinOptions{} : to_join_options(options, refuse));
+        Group::join_local(ids, options == nullptr ? JoinOptions{} : to_join_options(options));
     std::vector<std::unique_ptr<onehop_group>> handles;
     for (Group& each : joined) handles.emplace_back(new onehop_group{std::move(each)});
     for (std::size_t r = 0; r < count; ++r) groups[r] = handles[r].release();

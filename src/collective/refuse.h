@@ -9,7 +9,6 @@
 #include "onehop/ipc.h"
 
 #include "call/check_call.h"
-#include "group/refuse_join.h"
 #include "group/state.h"
 
 namespace onehop {

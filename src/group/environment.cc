@@ -204,6 +204,7 @@ StoreSpec parse_store(const GetVariable& get, const std::string& text) {
   if (colon == std::string_view::npos || colon == 0) complain("must have a host and a port");
   std::string_view host = rest.substr(0, colon);
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  if (host.empty()) complain("must have a host and a port");
   const std::string_view port = rest.substr(colon + 1);
   std::uint16_t number = 0;
   const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);

@@ -226,6 +226,10 @@ TEST(Environment, RefusesWhatMakesNoSenseInOneLineThatNamesVariableAndValue) {
        ErrorCode::invalid_argument,
        {"65535"}},
       {"no host", kOnehop + Variables{{"ONEHOP_STORE", "tcp://:1"}}, ErrorCode::invalid_argument, {"host"}},
+      {"no host in brackets",
+       kOnehop + Variables{{"ONEHOP_STORE", "tcp://[]:1"}},
+       ErrorCode::invalid_argument,
+       {"host"}},
   };
   for (const Bad& bad : cases) {
     SCOPED_TRACE(bad.what);

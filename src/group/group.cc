@@ -12,7 +12,6 @@
 #include "base/variables.h"
 #include "group/environment.h"
 #include "group/group_tuning.h"
-#include "group/refuse_join.h"
 #include "group/rendezvous.h"
 #include "group/state.h"
 #include "os/host_id.h"
@@ -100,14 +99,6 @@ Prepared prepare(JoinOptions& options) {
   }
   host::require_known_isa();
   return {.device = "host", .share_methods = host_share_methods(options.share_by)};
-}
-
-[[noreturn]] void refuse_until(const Deadline& deadline, Store& store, const JoinOptions& options,
-                               const Error& reason) {
-  require_rank(options);
-  (void)rendezvous(
-      store, options, [&]() -> Prepared { throw Error(reason); }, deadline);
-  throw Error(reason);
 }
 
 /// Runs body(0) to body(n - 1) on n threads; rethrows the error of the lowest i that threw.
@@ -210,16 +201,6 @@ Group Group::from_env(JoinOptions defaults) {
   const Deadline deadline = Deadline::after(usable_timeout(defaults));
   std::shared_ptr<Store> store = store_of_environment(defaults, deadline);
   return join_until(deadline, std::move(store), std::move(defaults));
-}
-
-void refuse_join(Store& store, const JoinOptions& options, const Error& reason) {
-  refuse_until(Deadline::after(usable_timeout(options)), store, options, reason);
-}
-
-void refuse_join_from_env(JoinOptions options, const Error& reason) {
-  const Deadline deadline = Deadline::after(usable_timeout(options));
-  const std::shared_ptr<Store> store = store_of_environment(options, deadline);
-  refuse_until(deadline, *store, options, reason);
 }
 
 Group::State& Group::state() const {

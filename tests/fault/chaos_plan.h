@@ -45,7 +45,7 @@ struct ChaosPlan {
   [[nodiscard]] bool struck(int rank) const;
   [[nodiscard]] bool stops() const;
   [[nodiscard]] int survivors() const { return ranks - static_cast<int>(strikes.size()); }
-  /// A group needs two ranks, so a lone survivor gets a newcomer.
+  /// A lone survivor gets a newcomer: in a group of one it would talk to nobody.
   [[nodiscard]] int newcomers() const { return survivors() < 2 ? 1 : 0; }
   /// The rank that a survivor (or newcomer) has in the next group.
   [[nodiscard]] int next_rank(int rank) const;

@@ -42,7 +42,7 @@ struct Cell {
   }
   [[nodiscard]] bool everyone_lives() const { return action == "error" || action == "delay"; }
   [[nodiscard]] int survivors() const { return everyone_lives() ? ranks : ranks - 1; }
-  /// A group needs two ranks, so a lone survivor gets a newcomer.
+  /// A lone survivor gets a newcomer: in a group of one it would talk to nobody.
   [[nodiscard]] int newcomers() const { return survivors() < 2 ? 1 : 0; }
   /// The sub-group has all ranks in reverse order, so that confusing the two numberings names the wrong rank.
   [[nodiscard]] int rank_in_part(int rank) const { return ranks - 1 - rank; }

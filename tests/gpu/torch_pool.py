@@ -22,8 +22,8 @@ TIMEOUT_S = 120
 class JoinOptions(ctypes.Structure):
     """onehop_join_options_t"""
     _fields_ = [("size", c_size_t), ("name", c_char_p), ("timeout_ms", c_int64), ("scratch_bytes", c_size_t),
-                ("rank", c_int), ("world_size", c_int), ("device", c_int), ("policy", c_int),
-                ("allow_overlapping_devices", c_int), ("tuning", c_char_p)]
+                ("rank", c_int), ("world_size", c_int), ("device", c_int), ("allow_overlapping_devices", c_int),
+                ("tuning", c_char_p)]
 
 
 class Onehop:

@@ -20,6 +20,8 @@ SHOWN_FILE = re.compile(r"^<!-- ([\w./-]+) -->\n```\w*\n(.*?)^```$", re.MULTILIN
 # One that shows declarations of a header: <!-- in include/onehop/group.h -->
 SHOWN_PART = re.compile(r"^<!-- in ([\w./-]+) -->\n```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 VARIABLE = re.compile(r'"(ONEHOP_[A-Z_]+)"')
+# What Python reads besides.
+READ_BY_PYTHON = re.compile(r'os\.(?:environ\.get\(|environ\[|getenv\()"([A-Z_]+)"(?!\] *=)')
 VARIABLES_PAGE = "docs/guide/groups.md"
 VARIABLES_TABLE = "src/base/variables.cc"
 
@@ -64,21 +66,33 @@ def check_page(root, page, text):
                 yield f"{path} has no declaration '{each}'"
 
 
+def sources(root):
+    """Those that programs run, without tests."""
+    for top in ("src", "tools", "nccl", "python/src", "python/onehop"):
+        yield from (each for each in sorted((root / top).rglob("*.cc")) if not each.stem.endswith("_test"))
+    for top in ("python/onehop", "python/onehop_plugins"):
+        yield from sorted((root / top).rglob("*.py"))
+
+
 def check_variables(root):
-    """Every variable that the sources name must be on the page that lists them all."""
+    """Every variable of this project that the sources name must be on the page that lists them all; any other one that Python
+    reads, on some page."""
     page = root / VARIABLES_PAGE
     listed = page.read_text() if page.is_file() else ""
     table = root / VARIABLES_TABLE
     known = set(VARIABLE.findall(table.read_text())) if table.is_file() else None
-    for top in ("src", "tools", "nccl"):
-        for file in sorted((root / top).rglob("*.cc")):
-            if file.stem.endswith("_test"):
-                continue
-            for name in sorted(set(VARIABLE.findall(file.read_text()))):
-                if f"`{name}`" not in listed:
-                    yield f"{VARIABLES_PAGE}: {name} is missing, which {file.relative_to(root)} reads or sets"
-                if known is not None and name not in known:
-                    yield f"{VARIABLES_TABLE}: {name} is missing, which {file.relative_to(root)} reads or sets"
+    everywhere = "".join(each.read_text() for each in sorted((root / "docs").rglob("*.md")))
+    for file in sources(root):
+        text = file.read_text()
+        names = set(VARIABLE.findall(text))
+        for name in sorted(names):
+            if f"`{name}`" not in listed:
+                yield f"{VARIABLES_PAGE}: {name} is missing, which {file.relative_to(root)} reads or sets"
+            if known is not None and name not in known:
+                yield f"{VARIABLES_TABLE}: {name} is missing, which {file.relative_to(root)} reads or sets"
+        for name in sorted(set(READ_BY_PYTHON.findall(text)) - names):
+            if not re.search(rf"`[^`\n]*\b{name}\b[^`\n]*`", everywhere):
+                yield f"docs: {name} is on no page, and {file.relative_to(root)} reads it"
 
 
 def check_tree(root):
@@ -105,6 +119,11 @@ SELF_TEST = [
     ({"docs/guide/groups.md": "`ONEHOP_NEW`", "src/base/variables.cc": "", "src/a.cc": 'get("ONEHOP_NEW")'},
      "variables.cc: ONEHOP_NEW is missing"),
     ({"docs/guide/groups.md": "`ONEHOP_OLD`", "src/a.cc": 'get("ONEHOP_OLD")', "src/a_test.cc": '"ONEHOP_X"'}, None),
+    ({"README.md": "", "python/onehop/a/b.py": 'os.environ.get("ONEHOP_NEW", "")'}, "ONEHOP_NEW is missing"),
+    ({"README.md": "", "python/onehop_plugins/a.py": 'is_on("ONEHOP_NEW")'}, "ONEHOP_NEW is missing"),
+    ({"README.md": "", "python/onehop/a.cc": 'getenv("ONEHOP_NEW")'}, "ONEHOP_NEW is missing"),
+    ({"docs/a.md": "GLOO_NEW, `GLOO_NEWER`", "python/onehop/a.py": 'os.environ["GLOO_NEW"]'}, "GLOO_NEW is on no page"),
+    ({"docs/a.md": "`$GLOO_OLD/b`", "python/onehop/a.py": 'os.environ.get("GLOO_OLD")\nos.environ["GLOO_SET"] = "1"\n'}, None),
 ]
 
 

@@ -51,7 +51,8 @@ class JoinOptions(ctypes.Structure):
     """The first fields of onehop_join_options_t, which are enough for the library."""
 
     _fields_ = [("size", ctypes.c_size_t), ("name", ctypes.c_char_p), ("timeout_ms", ctypes.c_int64), ("scratch", ctypes.c_size_t),
-                ("rank", ctypes.c_int), ("world_size", ctypes.c_int), ("device", ctypes.c_int), ("policy", ctypes.c_int)]
+                ("rank", ctypes.c_int), ("world_size", ctypes.c_int), ("device", ctypes.c_int),
+                ("allow_overlapping_devices", ctypes.c_int)]
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:

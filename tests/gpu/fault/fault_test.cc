@@ -134,7 +134,7 @@ class CudaFaults : public ::testing::TestWithParam<int> {
     if (n() == 2) return {Wait::lamport_one_shot, Wait::chunks, Wait::barrier, Wait::traffic};
     return {Wait::packets, Wait::lamport_two_shot, Wait::signal, Wait::traffic};
   }
-  /// A group needs two ranks: a lone survivor gets a newcomer on the victim's GPU.
+  /// A lone survivor gets a newcomer on the victim's GPU: in a group of one it would talk to nobody.
   [[nodiscard]] static int newcomers() { return n() == 2 ? 1 : 0; }
 
   /// Forms the group of the survivors (and the newcomer) without the victim. `meanwhile` runs in it.

@@ -6,7 +6,7 @@ The exit code is 0 if nothing is. Needs GPUs, the programs of nccl-tests (https:
 
     bench/nccl/acceptance.py --library LIB --nccl-tests DIR --nccl DIR [--newer-nccl DIR] [--out report.md]
 
-Parts, each with about its time on 2 GPUs; --programs picks some of the programs of nccl-tests for the first five, so that one run can be short:
+Parts, each with its time on 2 GPUs as estimated; --programs picks some of the programs of nccl-tests for the first five, so that one run can be short:
     check      (2 min) all types and reductions are verified: a thread per GPU; with one thread for all GPUs, and with 4 GPUs two of each, some sizes
     options    (7 min) the same programs with registered memory and windows, CUDA graphs, unaligned memory, all roots, blocking calls, 2000 calls in
                a group
@@ -117,8 +117,9 @@ class Bench:
 
     def check(self):
         self.say("## nccl-tests: all types and reductions\n")
-        out, _ = self.nccl_test("all_reduce", "-b 4 -e 4 -c 1 -n 1 -w 0", ONEHOP_LOG="info")
-        self.say(f"Carried by onehop: {self.judge('check', verdicts.carried_problems(out, self.options.gpus))}\n")
+        if os.environ.get("ONEHOP_NCCL") != "alone":  # then there is nothing else
+            out, _ = self.nccl_test("all_reduce", "-b 4 -e 4 -c 1 -n 1 -w 0", ONEHOP_LOG="info")
+            self.say(f"Carried by onehop: {self.judge('check', verdicts.carried_problems(out, self.options.gpus))}\n")
         shapes = [f"-t 1 -g {self.options.gpus}"]
         if self.options.gpus >= 4 and self.options.gpus % 2 == 0:
             shapes.append(f"-t {self.options.gpus // 2} -g 2")
@@ -216,7 +217,8 @@ class Bench:
         self.say("## torch: failures\n\n| | onehop | verdict |\n|---|---|---|")
         for kind, *count in (["kill"], ["abort"], ["exit"], ["cycles", self.options.cycles], ["burst", self.options.bursts]):
             out, code = self.python("failures.py", kind, *count, limit=verdicts.limit_of(kind, *count) + 30)
-            said = [each for each in verdicts.rank_lines(out, self.options.gpus) if each] + re.findall(r"exit codes .*", out)
+            said = [f"rank {rank}: {each}" for rank, each in enumerate(verdicts.rank_lines(out, self.options.gpus)) if each]
+            said += re.findall(r"^exit codes .*", out, re.MULTILINE)
             problems = verdicts.failures_problems(kind, self.options.gpus, out, code)
             self.say(f"| {' '.join(map(str, [kind, *count]))} | {cell('; '.join(said))} | {self.judge(f'failures: {kind}', problems)} |")
         self.say()

@@ -60,7 +60,8 @@ class Checker:
             self.wrong.append(what)
 
     def inputs(self, kind, count, ranks, seed):
-        """Those of all ranks: small integers, whose sums every type holds. Made on the device, so that calls follow each other closely."""
+        """Those of all ranks: small integers, whose sums every type holds. Made on the device, so that calls follow each other closely: GPUs of one
+        kind make the same ones."""
         made = []
         for rank in ranks:
             generator = torch.Generator(self.device).manual_seed(1000 * seed + rank)

@@ -157,6 +157,8 @@ def main(rank, ranks, port, kind, arguments, ready, together):
         expect_sum(ranks, device)
         say(f"rank {rank}: right: {getattr(Scenario(rank, ranks, device, ready, together), kind)(*arguments)}")
         good = True
+    except threading.BrokenBarrierError:
+        say(f"rank {rank}: WRONG: another rank did not come")
     except Exception as error:  # whatever it is, its text is the verdict, and must be seen
         say(f"rank {rank}: WRONG: {type(error).__name__}: {' '.join(str(error).split())}")
     if good and kind in ("cycles", "burst"):

@@ -7,6 +7,7 @@ import contextlib
 import io
 import sys
 import tempfile
+import time
 import unittest
 from argparse import Namespace
 from pathlib import Path
@@ -204,6 +205,28 @@ class FakeBench(acceptance.Bench):
         with contextlib.redirect_stdout(io.StringIO()):
             code = acceptance.judged(self)
         return code, self.options.out.read_text()
+
+
+class Commands(unittest.TestCase):
+    def run_shell(self, script, **more):
+        with tempfile.TemporaryDirectory() as folder:
+            return acceptance.Bench.run(FakeBench(folder, 2), ["sh", "-c", script], ours=False, **more)
+
+    def test_output_and_exit_code_are_those_of_the_program_although_its_children_go_on(self):
+        begin = time.monotonic()
+        self.assertEqual(self.run_shell("echo $WHAT; echo error >&2; sleep 60 & exit 3", WHAT="said"), ("said\nerror\n", 3))
+        self.assertLess(time.monotonic() - begin, 30)
+
+    def test_a_program_that_takes_too_long_ends_with_its_children_and_what_it_said_is_kept(self):
+        out, code = self.run_shell("echo said; sleep 60 & echo $!; wait", limit=1)
+        said, child = out.split()
+        self.assertEqual((said, code), ("said", 124))
+        for _ in range(100):
+            status = Path("/proc", child, "stat")
+            if not status.exists() or status.read_text().split()[2] == "Z":
+                return
+            time.sleep(0.1)
+        self.fail("its child still runs")
 
 
 class WholeRuns(unittest.TestCase):

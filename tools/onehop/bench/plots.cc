@@ -22,7 +22,7 @@ using markup::escape;
 constexpr double kWidth = 460;
 constexpr double kHeight = 310;
 constexpr double kLeft = 62;
-constexpr double kRight = 16;
+constexpr double kRight = 26;             ///< for half of the last label below
 constexpr double kRightOfNames = 96;      ///< for short names at the ends of curves
 constexpr double kCharacter = 8.7;        ///< of these names, in bold
 constexpr std::size_t kLongestName = 20;  ///< at the end of a curve; the legend has whole names

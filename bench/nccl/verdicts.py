@@ -167,7 +167,7 @@ GPU_TOLERANCE = 16  # MiB that may be less free in the end: a communicator that 
 DESCRIPTOR_TOLERANCE = 8
 HOST_TOLERANCE, HOST_TOLERANCE_PER_CYCLE = 64.0, 0.25  # MiB of resident memory, of NCCL and torch as well
 # What the error of a survivor says about the rank that is the reason. One that ends by exit() leaves; by _exit() it has died.
-REASONS = {"kill": "rank {} died", "exit": "rank {} (died|has left|left)", "abort": "rank {} aborted the group"}
+REASONS = {"kill": "rank {} died", "exit": "rank {} (died|has left|left|aborted the group)", "abort": "rank {} aborted the group"}
 
 
 def origin_of(kind, ranks):

@@ -130,6 +130,8 @@ class Failures(unittest.TestCase):
         self.assertEqual(verdicts.error_problems("kill", 2, DIED, 0.02), [])
         self.assertEqual(verdicts.error_problems("exit", 2, DIED, 0.02), [])
         self.assertEqual(verdicts.error_problems("exit", 2, DIED.replace("rank 1 died; noticed", "rank 1 has left the group; seen"), 0.02), [])
+        # torch aborts its communicators when a process exits
+        self.assertEqual(verdicts.error_problems("exit", 2, DIED.replace("rank 1 died", "rank 1 aborted the group"), 0.02), [])
         self.assertEqual(verdicts.error_problems("abort", 2, DIED.replace("rank 1 died", "rank 0 aborted the group"), 0.02), [])
 
     def test_an_error_that_is_missing_late_or_another_one_fails(self):

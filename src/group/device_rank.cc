@@ -77,16 +77,21 @@ DeviceRank::~DeviceRank() {
   }
 }
 
+int DeviceRank::most_blocks() {
+  constexpr int kNoLimit = 65535;
+  return static_cast<int>(env::get_int("ONEHOP_MAX_BLOCKS", 1, kNoLimit).value_or(kNoLimit));
+}
+
 DeviceRank::Devices DeviceRank::compare_devices(const Deadline& deadline) const {
   struct Device {
     char identity[40] = {};
-    std::int32_t multiprocessors = 0;
+    std::int32_t blocks = 0;
   };
   const JoinOptions& options = group_.options();
   Device own;
   const std::string identity = identify_device(options.device);
   identity.copy(own.identity, sizeof own.identity);
-  own.multiprocessors = multiprocessors(options.device);
+  own.blocks = std::min(multiprocessors(options.device), most_blocks());
   std::vector<Device> devices;
   std::vector<std::string> identities;
   for (const std::string& raw :
@@ -101,9 +106,8 @@ DeviceRank::Devices DeviceRank::compare_devices(const Deadline& deadline) const 
     return static_cast<int>(std::ranges::count(identities, device));
   };
   for (std::size_t r = 0; r < devices.size(); ++r) {
-    answer.shape.blocks =
-        std::min(answer.shape.blocks,
-                 static_cast<unsigned>(std::max(1, devices[r].multiprocessors / users(identities[r]))));
+    answer.shape.blocks = std::min(
+        answer.shape.blocks, static_cast<unsigned>(std::max(1, devices[r].blocks / users(identities[r]))));
   }
   answer.alone = users(identity) == 1;
   // A rank may not see all devices, so all say what they see.

@@ -31,6 +31,8 @@ class DeviceRank final : public LocalRank {
   [[nodiscard]] static DeviceRank& of(const Group::State& group) {
     return static_cast<DeviceRank&>(group.local());
   }
+  /// The most blocks that wait for other ranks in a kernel, by ONEHOP_MAX_BLOCKS. Throws Error{invalid_argument}.
+  [[nodiscard]] static int most_blocks();
   [[nodiscard]] Communicator& communicator() const { return *communicator_; }
   [[nodiscard]] DeviceProgress& progress() const { return *progress_; }
 
@@ -51,7 +53,8 @@ class DeviceRank final : public LocalRank {
  private:
   /// The devices of all ranks, as far as the algorithms depend on them.
   struct Devices {
-    cuda::GroupShape shape;  ///< with the number of blocks that ranks which share a device can have
+    cuda::GroupShape
+        shape;  ///< with the number of blocks that all ranks may have, also where some share a device
     Links links = Links::nvlink;
     bool alone = true;  ///< no other rank uses this rank's device
   };

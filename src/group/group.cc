@@ -10,6 +10,7 @@
 #include "base/env.h"
 #include "base/range.h"
 #include "base/variables.h"
+#include "group/device_rank.h"
 #include "group/environment.h"
 #include "group/group_tuning.h"
 #include "group/rendezvous.h"
@@ -94,6 +95,7 @@ Prepared prepare(JoinOptions& options) {
       options.allow_overlapping_devices || env::get_flag("ONEHOP_ALLOW_OVERLAPPING_DEVICES");
   options.share_by = share_asked_for(options);
   if (!options.device.is_host()) {
+    (void)DeviceRank::most_blocks();  // whose error reaches the other ranks from here
     std::string identity = identify_device(options.device);
     return {.device = std::move(identity), .share_methods = share_methods(options.device, options.share_by)};
   }

@@ -122,6 +122,21 @@ TEST(JoiningWithGpus, ADeviceOlderThanComputeCapability8IsRefusedOnAllRanks) {
       << "8.0 itself";
 }
 
+TEST(JoiningWithGpus, ALimitOfBlocksThatMakesNoSenseIsRefusedOnAllRanks) {
+  const char* const variable = "ONEHOP_MAX_BLOCKS";
+  const auto join_with = [&](const char* value) {
+    return join({.change = [=](Rank rank, FakeCuda&) {
+      if (rank.value == 1) (void)::setenv(variable, value, 1);
+    }});
+  };
+  for (const char* const value : {"0", "-1", "many", "65536"}) {
+    EXPECT_THAT(join_with(value), Each(AllOf(HasSubstr("invalid_argument: rank 1: "), HasSubstr(variable),
+                                             HasSubstr(value), HasSubstr("1"))))
+        << value;
+  }
+  EXPECT_THAT(join_with("1"), shared_by(ShareBy::fabric));
+}
+
 TEST(JoiningWithGpus, TwoRanksOnOneDeviceAreRefusedUnlessTheVariableAllowsIt) {
   const Gpus same{.device = [](Rank) { return DeviceId{0}; }};
   const char* const variable = "ONEHOP_ALLOW_OVERLAPPING_DEVICES";

@@ -7,9 +7,11 @@
 
 #include <array>
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <random>
 #include <thread>
+#include <vector>
 
 #include "onehop/group.h"
 
@@ -243,6 +245,38 @@ TEST_P(CudaGroups, TwoGroupsAtOnceDoNotWaitForEachOther) {
     }
     of_one.expect([&](std::size_t i) { return sum_of(group.size(), i); });
     of_two.expect([&](std::size_t i) { return sum_of(group.size(), i + 1); });
+  });
+}
+
+// Without the limit, long calls of three groups or more may wait for each other's room.
+TEST_P(CudaGroups, SixGroupsWithFewBlocksRunAtOnceInAnyOrder) {
+  const ScopedVariable limit("ONEHOP_MAX_BLOCKS", "11");  // for GPUs with 33 multiprocessors or more
+  run([](Group& group, Gpu& gpu) {
+    constexpr std::size_t kGroups = 6;
+    constexpr std::size_t kRounds = 20;
+    constexpr std::size_t kCount = 1 << 20;
+    std::vector<Group> groups;
+    std::vector<std::unique_ptr<Gpu>> gpus;
+    std::vector<std::uint32_t*> data;
+    std::vector<std::unique_ptr<EndsLog>> logs;
+    for (std::size_t g = 0; g < kGroups; ++g) {
+      groups.push_back(*group.split(0));
+      gpus.push_back(std::make_unique<Gpu>(gpu.device()));
+      data.push_back(gpus[g]->make<std::uint32_t>(kCount));
+      logs.push_back(std::make_unique<EndsLog>(*gpus[g], kRounds));
+    }
+    for (std::size_t i = 0; i < kRounds; ++i) {
+      for (std::size_t turn = 0; turn < kGroups; ++turn) {
+        const std::size_t g = (turn + static_cast<std::size_t>(group.rank().value)) % kGroups;
+        gpus[g]->fill(data[g], part_of(group.rank().value, i + g), kCount);
+        reduce(groups[g], *gpus[g], data[g], data[g], kCount);
+        logs[g]->note(i, data[g], kCount);
+      }
+    }
+    for (std::size_t g = 0; g < kGroups; ++g) {
+      groups[g].synchronize(gpus[g]->stream());
+      logs[g]->expect([&](std::size_t i) { return sum_of(group.size(), i + g); });
+    }
   });
 }
 

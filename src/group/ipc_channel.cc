@@ -53,6 +53,11 @@ class LastWords {
   std::string key_;
 };
 
+IpcChannel::Mesh& in_use(const std::shared_ptr<IpcChannel::Mesh>& mesh) {
+  require(mesh != nullptr, "this channel was moved from");
+  return *mesh;
+}
+
 Status refusal_of(Rank rank, Duration timeout, const char* phase) {
   if (timeout.count() >= 0) return {};
   return {.code = ErrorCode::invalid_argument,
@@ -129,13 +134,6 @@ IpcChannel IpcChannel::connect(const std::shared_ptr<Store>& store, const std::s
   }
   return IpcChannel(std::move(mesh));
 }
-
-namespace {
-IpcChannel::Mesh& in_use(const std::shared_ptr<IpcChannel::Mesh>& mesh) {
-  require(mesh != nullptr, "this channel was moved from");
-  return *mesh;
-}
-}  // namespace
 
 Rank IpcChannel::rank() const {
   return in_use(mesh_).rank();

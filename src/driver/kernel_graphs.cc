@@ -38,36 +38,33 @@ GraphPool& GraphPool::of(const CudaDriver& driver, CUcontext context, CUfunction
 }
 
 GraphPool::GraphPool(const CudaDriver& driver, CUfunction kernel) {
-  try {
-    std::array<std::byte, kMaxParameterBytes> zeros{};
-    void* argument = zeros.data();
-    const CUDA_KERNEL_NODE_PARAMS_v2 node = node_of(kernel, {}, &argument);
-    check_cuda(driver.GraphCreate(&graph_, 0), "cuGraphCreate");
-    check_cuda(driver.GraphAddKernelNode(&node_, graph_, nullptr, 0, &node), "cuGraphAddKernelNode");
-    unused_.reserve(kGraphs);
-    while (unused_.size() < kGraphs) {
-      CUgraphExec graph = nullptr;
-      check_cuda(driver.GraphInstantiateWithFlags(&graph, graph_, 0), "cuGraphInstantiate");
-      unused_.push_back(graph);
+  unused_.reserve(kGraphs);
+  std::array<std::byte, kMaxParameterBytes> zeros{};
+  void* argument = zeros.data();
+  const CUDA_KERNEL_NODE_PARAMS_v2 node = node_of(kernel, {}, &argument);
+  while (unused_.size() < kGraphs) {
+    Entry entry;
+    if (driver.GraphCreate(&entry.graph, 0) != CUDA_SUCCESS) return;
+    if (driver.GraphAddKernelNode(&entry.node, entry.graph, nullptr, 0, &node) != CUDA_SUCCESS ||
+        driver.GraphInstantiateWithFlags(&entry.exec, entry.graph, 0) != CUDA_SUCCESS) {
+      (void)driver.GraphDestroy(entry.graph);
+      return;
     }
-  } catch (...) {
-    for (CUgraphExec graph : unused_) (void)driver.GraphExecDestroy(graph);
-    if (graph_ != nullptr) (void)driver.GraphDestroy(graph_);
-    throw;
+    unused_.push_back(entry);
   }
 }
 
-CUgraphExec GraphPool::take() {
+std::optional<GraphPool::Entry> GraphPool::take() {
   const std::lock_guard lock(mutex_);
-  if (unused_.empty()) return nullptr;
-  CUgraphExec graph = unused_.back();
+  if (unused_.empty()) return std::nullopt;
+  const Entry entry = unused_.back();
   unused_.pop_back();
-  return graph;
+  return entry;
 }
 
-void GraphPool::give_back(CUgraphExec graph) noexcept {
+void GraphPool::give_back(const Entry& entry) noexcept {
   const std::lock_guard lock(mutex_);
-  unused_.push_back(graph);  // there is room for all
+  unused_.push_back(entry);  // there is room for all
 }
 
 bool KernelGraphs::Graph::has(CUfunction other, const CudaLaunch& launch, const void* bytes,
@@ -78,13 +75,14 @@ bool KernelGraphs::Graph::has(CUfunction other, const CudaLaunch& launch, const 
 }
 
 KernelGraphs::~KernelGraphs() {
-  for (const Graph& each : graphs_) pool_.give_back(each.exec);
+  for (const Graph& each : graphs_) pool_.give_back(each.entry);
 }
 
 KernelGraphs::Graph* KernelGraphs::other_graph() {
   if (graphs_.size() < kMostGraphs) {
     graphs_.reserve(kMostGraphs);
-    if (CUgraphExec exec = pool_.take(); exec != nullptr) return &graphs_.emplace_back(Graph{.exec = exec});
+    if (const std::optional<GraphPool::Entry> entry = pool_.take())
+      return &graphs_.emplace_back(Graph{.entry = *entry});
   }
   const auto oldest = std::ranges::min_element(graphs_, {}, &Graph::last_launch);
   return oldest == graphs_.end() ? nullptr : &*oldest;
@@ -103,14 +101,14 @@ void KernelGraphs::launch(CUfunction function, const CudaLaunch& launch, const v
     void* argument = const_cast<void*>(parameter);
     const CUDA_KERNEL_NODE_PARAMS_v2 node = node_of(function, launch, &argument);
     // Older drivers cannot change the kernel of a graph.
-    if (driver_.GraphExecKernelNodeSetParams(graph->exec, pool_.node(), &node) != CUDA_SUCCESS)
+    if (driver_.GraphExecKernelNodeSetParams(graph->entry.exec, graph->entry.node, &node) != CUDA_SUCCESS)
       return launch_kernel(driver_, function, launch, parameter, name);
     const auto* const first = static_cast<const std::byte*>(parameter);
     graph->parameter.assign(first, first + bytes);
     graph->shape = launch;
     graph->function = function;
   }
-  if (const CUresult result = driver_.GraphLaunch(graph->exec, launch.stream); result != CUDA_SUCCESS)
+  if (const CUresult result = driver_.GraphLaunch(graph->entry.exec, launch.stream); result != CUDA_SUCCESS)
     fail_cuda(result, fmt::format("launching kernel {}", name));
 }
 

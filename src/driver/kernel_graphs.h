@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "driver/cuda_driver.h"
@@ -15,26 +16,29 @@ namespace onehop {
 /// Graphs of one kernel node each, for all of a context. Thread-safe.
 class GraphPool {
  public:
+  /// Used by one thread at a time, all of it: the driver's functions lock none of it.
+  struct Entry {
+    CUgraph graph = nullptr;
+    CUgraphNode node = nullptr;
+    CUgraphExec exec = nullptr;
+  };
+
   /// The context's pool. The first call makes it and all of its graphs, of `kernel`, any one of the context, which is current.
   /// They are not made later, because the driver may need memory for a graph, and wait for that until the device is idle. These
-  /// fit into what each context has for graphs (driver 580).
+  /// fit into what each context has for graphs (driver 580). If the driver refuses, there are fewer.
   [[nodiscard]] static GraphPool& of(const CudaDriver& driver, CUcontext context, CUfunction kernel);
 
-  /// nullptr when all are in use.
-  [[nodiscard]] CUgraphExec take();
-  void give_back(CUgraphExec graph) noexcept;
-  /// The node of each graph.
-  [[nodiscard]] CUgraphNode node() const { return node_; }
+  /// nullopt when all are in use.
+  [[nodiscard]] std::optional<Entry> take();
+  void give_back(const Entry& entry) noexcept;
 
  private:
   GraphPool(const CudaDriver& driver, CUfunction kernel);
 
   static constexpr std::size_t kGraphs = 24;
 
-  CUgraph graph_ = nullptr;
-  CUgraphNode node_ = nullptr;
   std::mutex mutex_;
-  std::vector<CUgraphExec> unused_;
+  std::vector<Entry> unused_;
 };
 
 /// Queues kernels in less time than cuLaunchKernelEx. The driver launches a graph of one kernel in about half of the time that
@@ -57,7 +61,7 @@ class KernelGraphs {
 
  private:
   struct Graph {
-    CUgraphExec exec = nullptr;
+    GraphPool::Entry entry;
     CUfunction function = nullptr;  ///< nullptr: not known
     CudaLaunch shape{};             ///< its stream does not matter
     std::vector<std::byte> parameter{};

@@ -164,6 +164,46 @@ TEST(DeviceAlgorithms, LaunchWithinTheBlocksOfTheGroupAndTheThreadsOfTheKernel) 
   }
 }
 
+TEST(DeviceAlgorithms, TellTheLauncherWhetherAKernelLetsTheNextOneStartAtOnce) {
+  std::set<bool> seen;
+  for (const DeviceAlgorithm* const algorithm : device_algorithms()) {
+    for_each_case_until_failure(*algorithm, [&](const Case& each) {
+      for (const Launch& launch : run(each).front()->all<Launch>()) {
+        const auto check = [&]<class Params>(const Params& params) {
+          if constexpr (requires { params.early; }) {
+            seen.insert(params.early);
+            EXPECT_EQ(launch.shape.lets_next_start, params.early) << launch.kernel;
+          } else {
+            EXPECT_FALSE(launch.shape.lets_next_start) << launch.kernel;
+          }
+        };
+        std::visit(check, launch.params);
+      }
+    });
+  }
+  EXPECT_EQ(seen.size(), 2u);
+}
+
+// Or its blocks that copy would keep out what the peers of a small call before it are waiting for.
+TEST(DeviceAlgorithms, AKernelOfMoreThanHalfOfTheDeviceDoesNotStartBesideASmallOne) {
+  Case each{.algorithm = &kPointToPoint,
+            .collective = Collective::all_gather,
+            .shape = {.ranks = 2, .staging_bytes = 16 << 20, .blocks = 132}};
+  const auto starts = [&](bool behind_early) {
+    const std::vector<Launch> launches = run(each).front()->all<Launch>();
+    EXPECT_EQ(launches.size(), 1u);
+    return may_start_early(launches.front().shape, each.shape.blocks, behind_early);
+  };
+  for (const std::size_t bytes : {1u << 10, 1u << 20, 64u << 20}) {
+    each.bytes = bytes;
+    for (const bool in_place : {true, false}) {
+      each.in_place = in_place;
+      EXPECT_TRUE(starts(false)) << each.describe();
+      EXPECT_EQ(starts(true), bytes == 1u << 10 || in_place) << each.describe();
+    }
+  }
+}
+
 TEST(DeviceAlgorithms, LaunchAsOftenOnEveryRank) {
   for (const DeviceAlgorithm* const algorithm : device_algorithms()) {
     for_each_case(*algorithm, [&](const Case& each) {

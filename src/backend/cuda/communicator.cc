@@ -408,7 +408,7 @@ class CudaCommunicator final : public Communicator {
             .rows = shape.rows,
             .block = shape.block,
             .stream = stream_,
-            .dependent = dependent_launch_ && shape.waits_for_previous};
+            .dependent = dependent_launch_ && may_start_early(shape, this->shape().blocks, behind_early_)};
   }
   void launch_in_call(CUfunction function, const LaunchShape& shape, const cuda::KernelParams& params,
                       const char* name) {
@@ -417,6 +417,7 @@ class CudaCommunicator final : public Communicator {
     } else {
       launch_kernel(driver_, function, to_cuda(shape), params.data, name);
     }
+    behind_early_ = shape.lets_next_start;
   }
   void launch_signal(CUfunction function, unsigned block, const cuda::SignalParams& params, Stream stream,
                      const char* name) {
@@ -463,6 +464,7 @@ class CudaCommunicator final : public Communicator {
   bool ended_ = false;  ///< it was not captured, and all of it is queued
   Duration call_timeout_ = kDefaultTimeout;
   bool is_short_ = false;
+  bool behind_early_ = false;  ///< the last kernel lets the next one start as soon as it runs
 };
 
 }  // namespace

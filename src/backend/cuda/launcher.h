@@ -51,7 +51,18 @@ struct LaunchShape {
   unsigned block = 1;  ///< threads per block
   /// The kernel waits for the previous one by itself (wait_for_previous), so it may start before that ends.
   bool waits_for_previous = true;
+  bool lets_next_start = false;  ///< as soon as it runs: `early` of its parameters (sync/call.cuh)
 };
+
+/// Whether a kernel may be launched as a dependent of the one before it. `behind_early`: of that, all blocks may still wait for
+/// a peer. A kernel of which some blocks only copy can take more than half of the device. It would wait there, and so keep out
+/// a kernel of another group that a peer of the earlier kernel is waiting for.
+[[nodiscard]] constexpr bool may_start_early(const LaunchShape& shape, unsigned group_blocks,
+                                             bool behind_early) {
+  const std::size_t threads = std::size_t{shape.grid} * shape.rows * shape.block;
+  const bool takes_half = threads <= std::size_t{group_blocks} * max_threads(2);
+  return shape.waits_for_previous && (takes_half || !behind_early);
+}
 
 /// The parameters that a kernel takes by value.
 struct KernelParams {

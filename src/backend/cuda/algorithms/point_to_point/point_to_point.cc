@@ -226,7 +226,8 @@ void exchange(Launcher& launcher, const Transfers& transfers, DeviceFault::Phase
   launcher.launch(kExchangeKernel,
                   {.grid = static_cast<unsigned>(std::min<std::size_t>(row_blocks, ceil_div(packets, block))),
                    .rows = peers + 1,
-                   .block = static_cast<unsigned>(block)},
+                   .block = static_cast<unsigned>(block),
+                   .lets_next_start = params.early},
                   params);
 }
 

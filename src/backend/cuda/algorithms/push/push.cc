@@ -107,7 +107,8 @@ LaunchShape shape_launch(const Launcher& launcher, const CollectiveCall& call, c
   // A quarter of each multiprocessor, which is half of what the largest block takes (sync/call.cuh).
   params.early = block <= most_threads / 2;
   return {.grid = static_cast<unsigned>(std::clamp(ceil_div(packets, block), std::size_t{1}, blocks)),
-          .block = static_cast<unsigned>(block)};
+          .block = static_cast<unsigned>(block),
+          .lets_next_start = params.early};
 }
 
 template <class Params>

@@ -137,9 +137,11 @@ void run(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& lim
     params.depth = static_cast<std::uint32_t>(plan.depth);
     params.slice = static_cast<std::uint32_t>(plan.slice);
     params.block_stride = static_cast<std::uint32_t>(plan.ring * kStreamWidth);
-    launcher.launch(
-        kernel, call,
-        {.grid = static_cast<unsigned>(plan.blocks), .block = static_cast<unsigned>(plan.threads)}, params);
+    launcher.launch(kernel, call,
+                    {.grid = static_cast<unsigned>(plan.blocks),
+                     .block = static_cast<unsigned>(plan.threads),
+                     .lets_next_start = params.early},
+                    params);
   }
 }
 

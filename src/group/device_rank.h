@@ -53,8 +53,7 @@ class DeviceRank final : public LocalRank {
  private:
   /// The devices of all ranks, as far as the algorithms depend on them.
   struct Devices {
-    cuda::GroupShape
-        shape;  ///< with the number of blocks that all ranks may have, also where some share a device
+    cuda::GroupShape shape;  ///< with the blocks that all ranks may have, also those that share a device
     Links links = Links::nvlink;
     bool alone = true;  ///< no other rank uses this rank's device
   };

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares programs that use NCCL with and without libonehop_nccl.so, and writes a report in Markdown, which ends with everything that is wrong.
 The exit code is 0 if nothing is. Needs GPUs, the programs of nccl-tests (https://github.com/NVIDIA/nccl-tests), and for the parts "torch" and
-"failures" a Python with torch.
+"failures" a Python with torch. Whatever runs with the library must say (ONEHOP_LOG=info) that its communicators are carried, and nccl-tests must
+print the rows of all sizes, types, reductions and roots that were asked for.
 
     bench/nccl/acceptance.py --library LIB --nccl-tests DIR --nccl DIR [--newer-nccl DIR] [--out report.md]
 
@@ -10,7 +11,7 @@ Parts, each with its time on 2 GPUs as estimated; --programs picks some of the p
     check      (2 min) all types and reductions are verified: a thread per GPU; with one thread for all GPUs, and with 4 GPUs two of each, some sizes
     options    (7 min) the same programs with registered memory and windows, CUDA graphs, unaligned memory, all roots, blocking calls, 2000 calls in
                a group
-    speed      (6 min) times, eager and in CUDA graphs, beside NCCL by itself: from 16 KB on not slower by more than --slower
+    speed      (6 min) times, eager and in CUDA graphs, beside NCCL by itself: from 16 KB on not slower by more than --slower; no run may fail
     off        (5 min) ONEHOP_NCCL=off beside NCCL by itself: the same rows, and times not longer by more than --off-tolerance
     sweep      (10 min, only if it is named) all types and reductions with every power of two from 4 bytes to 64 MB
     torch      (3 min) collectives.py, training.py: equal in bits from run to run, and to NCCL's results within a tolerance, or in bits between 2 ranks
@@ -20,6 +21,7 @@ nccl-tests has several processes only with MPI (built with MPI=1), which this sc
 programs of the parts "torch" and "failures" have a process per GPU. `-D 3` and `-D 4`, NVLink multicast, are left out.
 """
 import argparse
+import math
 import os
 import re
 import signal
@@ -46,6 +48,7 @@ FORWARDED = "-b 1K -e 16M -f 16 -d float -o sum -n 200 -w 20 -c 1"
 NEVER_SLOWER = 16 << 10  # bytes; below, times of single runs differ by more
 SWEEP_LIMIT = 420
 LIMIT = 120
+LOG = {"ONEHOP_LOG": "info"}  # written when communicators are made, so not while calls are timed
 
 
 def cell(text, begin=""):
@@ -70,14 +73,15 @@ class Bench:
         return cell("; ".join(problems[:4]) + more, "**WRONG**: ") if problems else "right"
 
     def run(self, command, nccl=None, ours=True, folders=(), limit=LIMIT, **variables):
-        """The output of a command, and its exit code; 124 if it took too long. Its children end with it."""
+        """The output of a command, then what it wrote to stderr, and its exit code; 124 if it took too long. Its children end with it."""
         environment = os.environ | variables
         paths = [*folders, nccl or self.options.nccl, *self.options.more_folders, environment.get("LD_LIBRARY_PATH", "")]
         environment["LD_LIBRARY_PATH"] = ":".join(filter(None, map(str, paths)))
         if ours:
             environment["LD_PRELOAD"] = str(self.options.ours)
-        with tempfile.TemporaryFile() as out:  # a pipe would stay open as long as one child has it
-            with subprocess.Popen(command, env=environment, stdout=out, stderr=subprocess.STDOUT, start_new_session=True) as process:
+        # A pipe would stay open as long as one child has it. Two files, since a line of the log would cut a row that is not yet written whole.
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
+            with subprocess.Popen(command, env=environment, stdout=out, stderr=errors, start_new_session=True) as process:
                 try:
                     code = process.wait(limit)
                 except subprocess.TimeoutExpired:
@@ -86,8 +90,9 @@ class Bench:
                     os.killpg(process.pid, signal.SIGKILL)
                 except ProcessLookupError:
                     pass
-            out.seek(0)
-            return out.read().decode(errors="replace"), code
+            for each in (out, errors):
+                each.seek(0)
+            return "".join(each.read().decode(errors="replace") for each in (out, errors)), code
 
     def nccl_test(self, program, options, shape=None, **more):
         built = self.options.nccl_tests
@@ -100,16 +105,23 @@ class Bench:
     def python(self, program, *arguments, **more):
         return self.run([self.options.python, str(HERE / program), str(self.options.gpus), *map(str, arguments)], **more)
 
+    def carried_problems(self, out):
+        """Of a run with LOG: without them, NCCL by itself would be right, too, for instance because LD_PRELOAD was ignored."""
+        if os.environ.get("ONEHOP_NCCL") == "alone":  # then there is nothing else
+            return verdicts.alone_problems(out)
+        return verdicts.carried_problems(out, self.options.gpus)
+
     # --- parts ---
 
     def table(self, runs, **more):
         """One row per run: program, options, shape."""
         self.say("| program | options | rows | wrong elements | verdict |\n|---|---|---|---|---|")
         for program, options, shape in runs:
-            out, code = self.nccl_test(program, options, shape, **more)
+            out, code = self.nccl_test(program, options, shape, **LOG, **more)
             rows, _ = verdicts.rows_of(out)
             wrong = sum(count or 0 for row in rows for count in row.wrong)
-            verdict = self.judge(f"{program} {shape} {options}", verdicts.nccl_test_problems(out, code))
+            problems = verdicts.nccl_test_problems(out, code, verdicts.sweep_of(program, options, self.options.gpus)) + self.carried_problems(out)
+            verdict = self.judge(f"{program} {shape} {options}", problems)
             if verdict == "right" and verdicts.is_skipped(out):
                 verdict = "skipped: the ranks are no power of 2"
             self.say(f"| {program} | `{shape} {options}` | {len(rows)} | {wrong:g} | {verdict} |")
@@ -117,9 +129,6 @@ class Bench:
 
     def check(self):
         self.say("## nccl-tests: all types and reductions\n")
-        if os.environ.get("ONEHOP_NCCL") != "alone":  # then there is nothing else
-            out, _ = self.nccl_test("all_reduce", "-b 4 -e 4 -c 1 -n 1 -w 0", ONEHOP_LOG="info")
-            self.say(f"Carried by onehop: {self.judge('check', verdicts.carried_problems(out, self.options.gpus))}\n")
         shapes = [f"-t 1 -g {self.options.gpus}"]
         if self.options.gpus >= 4 and self.options.gpus % 2 == 0:
             shapes.append(f"-t {self.options.gpus // 2} -g 2")
@@ -140,8 +149,9 @@ class Bench:
         rounds = max(3, self.options.rounds)
         self.say(f"## ONEHOP_NCCL=off beside NCCL by itself: `{self.per_thread()} {FORWARDED}`, {rounds} rounds in turns\n\nRatio: the median over sizes and "
                  "places of the shortest times.\n\n| program | ratio | verdict |\n|---|---|---|")
-        out, _ = self.nccl_test("all_reduce", "-b 4 -e 4 -c 1 -n 1 -w 0", ONEHOP_NCCL="off", ONEHOP_LOG="info")
-        self.say(f"| (its line) | | {self.judge('off', verdicts.off_line_problems(out))} |")
+        out, code = self.nccl_test("all_reduce", "-b 4 -e 4 -c 1 -n 1 -w 0", ONEHOP_NCCL="off", **LOG)
+        problems = verdicts.off_line_problems(out) + ([verdicts.how_it_ended(code)] if code != 0 else [])
+        self.say(f"| (its line) | | {self.judge('off', problems)} |")
         for program in self.options.programs:
             runs = [(self.nccl_test(program, FORWARDED, ours=False), self.nccl_test(program, FORWARDED, ONEHOP_NCCL="off")) for _ in range(rounds)]
             bare, off = ([each[side][0] for each in runs] for side in (0, 1))
@@ -162,26 +172,26 @@ class Bench:
                      "NCCL, so nccl-tests does not check it, and it is left out.")
             for program in filter(TIMED.__contains__, self.options.programs):
                 places = (0,) if program == "alltoall" else (0, 1)
-                columns = {name: self.times(program, options, nccl=folder, ours=False) for name, folder in nccls}
-                columns["onehop"] = self.times(program, options)
+                problems, columns = [], {}
+                for name, more in [*((name, {"nccl": folder, "ours": False}) for name, folder in nccls), ("onehop", LOG)]:
+                    columns[name], failed = self.times(program, options, **more)
+                    problems += [f"{name}: {each}" for each in failed]
                 self.say(f"\n**{program}**\n\n| bytes | {' | '.join(columns)} | ratio |\n|{'---|' * (len(columns) + 2)}")
                 for size in columns["onehop"]:
                     cells = [" / ".join(f"{column[size][place]:.2f}" for place in places) if size in column else "" for column in columns.values()]
                     theirs = [column[size] for name, column in columns.items() if name != "onehop" and size in column]
-                    ratios = [min(each[place] for each in theirs) / columns["onehop"][size][place] for place in places] if theirs else []
+                    ratios = [min(each[place] for each in theirs) / (columns["onehop"][size][place] or math.nan) for place in places] if theirs else []
                     self.say(f"| {size} | {' | '.join(cells)} | {' / '.join(f'{ratio:.2f}' for ratio in ratios)} |")
-                problems = verdicts.speed_problems(columns, places, NEVER_SLOWER, self.options.slower)
+                problems += verdicts.speed_problems(columns, places, NEVER_SLOWER, self.options.slower)
                 self.say(f"\n{self.judge(f'{title}: {program}', problems)}")
             self.say()
 
-    def times(self, program, options, **more):
-        """By size: the time out of place and in place. The median of the rounds."""
-        rounds = [self.nccl_test(program, options, **more)[0] for _ in range(self.options.rounds)]
-        found = {}
-        for out in rounds:
-            for row in verdicts.rows_of(out)[0]:
-                found.setdefault(int(row.key[0]), []).append(row.times)
-        return {size: [sorted(column)[len(column) // 2] for column in zip(*samples)] for size, samples in found.items()}
+    def times(self, program, options, ours=True, **more):
+        """By size: the time out of place and in place, the median of the rounds. Also what was wrong with the runs."""
+        runs = [self.nccl_test(program, options, ours=ours, **more) for _ in range(self.options.rounds)]
+        sweep = verdicts.sweep_of(program, options, self.options.gpus)
+        problems = [each for out, code in runs for each in verdicts.timed_problems(out, code, sweep) + (self.carried_problems(out) if ours else [])]
+        return verdicts.times_of(out for out, _ in runs), problems
 
     def torch(self):
         self.say("## torch: collectives, and calls with new random data in each\n\n| | |\n|---|---|")
@@ -189,8 +199,9 @@ class Bench:
                 ("communicators made at the first call", [], {}), ("made at once, groups split", ["eager"], {}),
                 ("expandable segments", [], {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}),
                 ("cudaMallocAsync", [], {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"})):
-            out, code = self.python("collectives.py", *arguments, self.options.iterations, limit=2 * LIMIT, **variables)
-            self.say(f"| {name} | {self.judge(f'torch: {name}', verdicts.collectives_problems(out, code, self.options.gpus))} |")
+            out, code = self.python("collectives.py", *arguments, self.options.iterations, limit=2 * LIMIT, **LOG, **variables)
+            problems = verdicts.collectives_problems(out, code, self.options.gpus) + self.carried_problems(out)
+            self.say(f"| {name} | {self.judge(f'torch: {name}', problems)} |")
         self.say("\n## torch: training\n\n| | library | rank | loss | digest | ms per step |\n|---|---|---|---|---|---|")
         verdict_lines = []
         for kind in self.options.training:
@@ -200,12 +211,13 @@ class Bench:
             with tempfile.TemporaryDirectory() as folder:
                 ours, theirs = (Path(folder, each) for each in ("onehop", "nccl"))
                 ours.mkdir(), theirs.mkdir()
-                runs = {"onehop": self.python("training.py", kind, ours), "onehop again": self.python("training.py", kind),
+                runs = {"onehop": self.python("training.py", kind, ours, **LOG), "onehop again": self.python("training.py", kind, **LOG),
                         "NCCL": self.python("training.py", kind, theirs, ours=False)}
                 for name, (out, _) in runs.items():
                     for row in verdicts.trained(out):
                         self.say(f"| {kind} | {name} | {' | '.join(map(str, row))} |")
                 problems = verdicts.training_problems(runs, self.options.gpus)
+                problems += [f"{name}: {each}" for name in runs if name != "NCCL" for each in self.carried_problems(runs[name][0])]
                 out, code = self.python("training.py", "--compare", ours, theirs, ours=False)
                 # With two ranks, or one, a sum has one order.
                 problems += verdicts.compared_problems(out, code, self.options.gpus, bits=self.options.gpus <= 2)
@@ -216,19 +228,21 @@ class Bench:
     def failures(self):
         self.say("## torch: failures\n\n| | onehop | verdict |\n|---|---|---|")
         for kind, *count in (["kill"], ["abort"], ["exit"], ["cycles", self.options.cycles], ["burst", self.options.bursts]):
-            out, code = self.python("failures.py", kind, *count, limit=verdicts.limit_of(kind, *count) + 30)
+            out, code = self.python("failures.py", kind, *count, limit=verdicts.limit_of(kind, *count) + 30, **LOG)
             said = [f"rank {rank}: {each}" for rank, each in enumerate(verdicts.rank_lines(out, self.options.gpus)) if each]
             said += re.findall(r"^exit codes .*", out, re.MULTILINE)
-            problems = verdicts.failures_problems(kind, self.options.gpus, out, code)
+            problems = verdicts.failures_problems(kind, self.options.gpus, out, code) + self.carried_problems(out)
             self.say(f"| {' '.join(map(str, [kind, *count]))} | {cell('; '.join(said))} | {self.judge(f'failures: {kind}', problems)} |")
         self.say()
 
 
 PARTS = {"check": Bench.check, "options": Bench.options_part, "speed": Bench.speed, "off": Bench.off, "sweep": Bench.sweep, "torch": Bench.torch,
          "failures": Bench.failures}
+USING_NCCL_TESTS = {"check", "options", "speed", "off", "sweep"}
 
 
-def main():
+def parsed(arguments):
+    """The options. What does not exist is an error here: ld.so only warns of a library that it cannot preload, and passes over folders."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--library", dest="ours", type=Path, required=True, help="libonehop_nccl.so")
     parser.add_argument("--nccl-tests", type=Path, required=True, help="folder with all_reduce_perf and the others")
@@ -247,8 +261,21 @@ def main():
     parser.add_argument("--bursts", type=int, default=3)
     parser.add_argument("--parts", nargs="*", default=[each for each in PARTS if each != "sweep"], choices=PARTS)
     parser.add_argument("--out", type=Path, default=Path("nccl-acceptance.md"))
-    options = parser.parse_args()
-    return judged(Bench(options))
+    options = parser.parse_args(arguments)
+    if not options.ours.is_file():
+        parser.error(f"--library: {options.ours} is not a file")
+    for folder in filter(None, (options.nccl, options.newer_nccl)):
+        if not (folder / "libnccl.so.2").is_file():
+            parser.error(f"there is no libnccl.so.2 in {folder}")
+    for folder in options.more_folders:
+        if not folder.is_dir():
+            parser.error(f"--library-path: {folder} is not a folder")
+    missing = [each for each in options.programs if not (options.nccl_tests / f"{each}_perf").is_file()]
+    if missing and USING_NCCL_TESTS.intersection(options.parts):
+        parser.error(f"--nccl-tests: there is no {missing[0]}_perf in {options.nccl_tests}")
+    # A name without a slash would be looked up elsewhere, by ld.so and in PATH.
+    options.ours, options.nccl_tests = options.ours.absolute(), options.nccl_tests.absolute()
+    return options
 
 
 def judged(bench):
@@ -265,4 +292,4 @@ def judged(bench):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(judged(Bench(parsed(sys.argv[1:]))))

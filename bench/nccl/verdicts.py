@@ -2,6 +2,7 @@
 """What the programs of this folder must have printed, and how they must have ended. Each function returns what is wrong, one text each, so an
 empty list is a success. Needs neither GPUs nor torch: tests/nccl/acceptance_test.py gives them good and bad outputs.
 """
+import math
 import re
 import signal
 import statistics
@@ -11,6 +12,7 @@ from collections import namedtuple
 ROW = re.compile(r"^ +(\d+) +(\d+) +(\w+) +(?:([A-Za-z]\w*) +)?(-?\d+) +(\S+) +\S+ +\S+ +(\S+) +(\S+) +\S+ +\S+ +(\S+)")
 BEGINS_A_ROW = re.compile(r"^ +\d+ +\d+ +\w")
 Row = namedtuple("Row", "key times wrong")  # the first five columns; floats; floats or None where nothing was checked
+PLACES = ("out of place", "in place")
 
 
 # --- nccl-tests ---
@@ -41,27 +43,78 @@ def how_it_ended(code):
     return "took too long" if code == 124 else f"exit code {code}"
 
 
-def nccl_test_problems(out, code):
-    """Of a run with -c: the rows must be there, and every element right."""
+# What every nccl-tests has with -d all; newer ones also have bfloat16, f8e4m3, and f8e5m2, if NCCL does.
+TYPES = ("int8", "uint8", "int32", "uint32", "int64", "uint64", "half", "float", "double")
+OPERATIONS = ("sum", "prod", "max", "min", "avg", "mulsum")
+WITH_OPERATIONS = ("all_reduce", "reduce_scatter", "reduce", "sendrecv")  # sendrecv only repeats its rows
+ROOTED = ("broadcast", "reduce", "gather", "scatter")
+Sweep = namedtuple("Sweep", "sizes distinct types operations roots")  # of a program without roots or operations: None
+
+
+def bytes_of(text):
+    return int(text.rstrip("KMG")) << {"K": 10, "M": 20, "G": 30}.get(text[-1], 0)
+
+
+def sweep_of(program, options, ranks):
+    """What a program of nccl-tests must print with these options: a row for each size, type, reduction, and root. A size is rounded down to 16
+    bytes of each rank (32 in older versions), so only from there on, the `distinct` ones must differ."""
+    words = options.split()
+    given = dict(zip(words[::2], words[1::2]))
+    sizes = [bytes_of(given["-b"])]
+    while sizes[-1] * int(given["-f"]) <= bytes_of(given["-e"]):
+        sizes.append(sizes[-1] * int(given["-f"]))
+    kind, operation, root = (given.get(name, default) for name, default in (("-d", "float"), ("-o", "sum"), ("-r", "0")))
+    operations = OPERATIONS if operation == "all" else (operation,)
+    roots = tuple(map(str, range(ranks))) if root == "-1" else (root,)
+    return Sweep(len(sizes), sum(size >= 32 * ranks for size in sizes), TYPES if kind == "all" else (kind,),
+                 operations if program in WITH_OPERATIONS else (None,), roots if program in ROOTED else (None,))
+
+
+def sweep_problems(rows, sweep):
+    """A program that ends early with exit code 0 has only right rows."""
+    short = []
+    kinds = dict.fromkeys([*sweep.types, *(row.key[2] for row in rows)])  # the newer types, too, if there are rows of them
+    asked = [(kind, operation, root) for kind in kinds for operation in sweep.operations for root in sweep.roots]
+    for kind, operation, root in asked:
+        sizes = [row.key[0] for row in rows if row.key[2] == kind and operation in (None, row.key[3]) and root in (None, row.key[4])]
+        if len(sizes) < sweep.sizes or len(set(sizes)) < sweep.distinct:
+            named = " ".join(filter(None, (kind, operation, root and f"root {root}")))
+            short.append(f"{named}: {len(sizes)} rows, {len(set(sizes))} sizes of {sweep.sizes}")
+    return [f"{len(short)} of {len(asked)} sweeps are not complete, such as {short[0]}"] if short else []
+
+
+def unread_problems(unread):
+    return [f"{len(unread)} rows cannot be read, such as '{unread[0].strip()}'"] if unread else []
+
+
+def nccl_test_problems(out, code, sweep):
+    """Of a run with -c: the rows of the whole `sweep` must be there, and every element right."""
     rows, unread = rows_of(out)
-    problems = [] if code == 0 else [how_it_ended(code)]
-    if unread:
-        problems.append(f"{len(unread)} rows cannot be read, such as '{unread[0].strip()}'")
+    problems = ([] if code == 0 else [how_it_ended(code)]) + unread_problems(unread)
     if is_skipped(out):
         return problems
-    if not any(count is not None for row in rows for count in row.wrong):
+    unchecked = sum(row.wrong == (None, None) for row in rows)
+    if unchecked == len(rows):
         problems.append("no row was checked")
+    elif unchecked:
+        problems.append(f"{unchecked} rows were not checked")
+    problems += sweep_problems(rows, sweep)
     for row in rows:
-        for place, count in zip(("out of place", "in place"), row.wrong):
+        for place, count in zip(PLACES, row.wrong):
             if count:  # NaN is true, too
                 problems.append(f"{count:g} wrong elements: {' '.join(filter(None, row.key))} {place}")
     return problems
 
 
 def carried_problems(out, ranks):
-    """With ONEHOP_LOG=info: 0 wrong elements say nothing if NCCL did the work."""
-    carried = set(re.findall(r"rank (\d+) of \d+: the communicator is carried", out))
+    """With ONEHOP_LOG=info: 0 wrong elements say nothing if NCCL did the work. Of a communicator of all ranks: parts of it do not count."""
+    carried = set(re.findall(rf"rank (\d+) of {ranks}: the communicator is carried", out))
     return [f"rank {rank} does not say that its communicator is carried" for rank in range(ranks) if str(rank) not in carried]
+
+
+def alone_problems(out):
+    """The same with ONEHOP_NCCL=alone, which carries everything, or fails."""
+    return [] if "NCCL: working alone" in out else ["nothing says that onehop works alone"]
 
 
 def off_problems(bare, off, tolerance):
@@ -85,18 +138,47 @@ def off_line_problems(out):
     return [f"it forwards to {each}" for each in said if each.startswith("nothing")]
 
 
+def times_of(outs):
+    """Of several rounds, by size: the median of the times out of place, and in place; NaN if one is, which has no order."""
+    found = {}
+    for out in outs:
+        for row in rows_of(out)[0]:
+            found.setdefault(int(row.key[0]), []).append(row.times)
+    return {size: [math.nan if any(map(math.isnan, column)) else sorted(column)[len(column) // 2] for column in zip(*samples)]
+            for size, samples in found.items()}
+
+
+def timed_problems(out, code, sweep):
+    """Of a run with -c 0: a program that fails may have been fast until then."""
+    rows, unread = rows_of(out)
+    return ([] if code == 0 else [how_it_ended(code)]) + unread_problems(unread) + sweep_problems(rows, sweep)
+
+
+def is_time(value):
+    return math.isfinite(value) and value > 0
+
+
 def speed_problems(columns, places, from_bytes, tolerance):
-    """`columns`: by name, times by size. From `from_bytes` on, onehop may not be slower than the fastest NCCL by more than `tolerance`."""
-    problems = [f"{name} has no times" for name, column in columns.items() if not column]
-    ours = columns["onehop"]
-    for size, times in ours.items():
+    """`columns`: by name, times by size; all must have the same sizes. From `from_bytes` on, onehop may not be slower than the fastest NCCL by more
+    than `tolerance`."""
+    problems = []
+    sizes = sorted({size for column in columns.values() for size in column})
+    for name, column in columns.items():
+        if not column:
+            problems.append(f"{name} has no times")
+        for size in sizes if column else ():
+            if size not in column:
+                problems.append(f"{size} bytes are missing of {name}")
+            else:
+                problems += [f"{size} bytes {PLACES[place]}: {column[size][place]} is no time of {name}" for place in places
+                             if not is_time(column[size][place])]
+    for size, times in columns["onehop"].items():
         theirs = [column[size] for name, column in columns.items() if name != "onehop" and size in column]
-        for place in places if size >= from_bytes and theirs else ():
-            fastest = min(each[place] for each in theirs)
-            if times[place] > fastest * (1 + tolerance):
-                problems.append(f"{size} bytes {('out of place', 'in place')[place]}: {times[place]:.2f} us, NCCL {fastest:.2f}")
-    sizes = {size for column in columns.values() for size in column}
-    return problems + [f"{size} bytes are missing of onehop" for size in sorted(sizes - set(ours)) if ours]
+        for place in places if size >= from_bytes else ():
+            fastest = min((each[place] for each in theirs if is_time(each[place])), default=None)
+            if fastest is not None and not times[place] <= fastest * (1 + tolerance):  # so NaN is slower, too
+                problems.append(f"{size} bytes {PLACES[place]}: {times[place]:.2f} us, NCCL {fastest:.2f}")
+    return problems
 
 
 # --- torch ---
@@ -163,10 +245,11 @@ def training_problems(runs, ranks):
 # --- failures ---
 
 DEADLINE = 5.0  # seconds, from the first call after the failure until this rank has its error
-GPU_TOLERANCE = 16  # MiB that may be less free in the end: a communicator that stays takes over 100
+GPU_TOLERANCE = 16  # MiB that may be less free in the end: a communicator that stays takes 72 or more (docs/nccl.md)
 DESCRIPTOR_TOLERANCE = 8
 HOST_TOLERANCE, HOST_TOLERANCE_PER_CYCLE = 64.0, 0.25  # MiB of resident memory, of NCCL and torch as well
-# What the error of a survivor says about the rank that is the reason. One that ends by exit() leaves; by _exit() it has died.
+# What the error of a survivor says about the rank that is the reason. One that ends by exit() leaves; by _exit() it has died. But torch aborts its
+# communicators when a process exits, so "aborted the group" is right, too: that is what 2 H200s have said.
 REASONS = {"kill": "rank {} died", "exit": "rank {} (died|has left|left|aborted the group)", "abort": "rank {} aborted the group"}
 
 

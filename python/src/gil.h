@@ -11,6 +11,9 @@
 #include <cxxabi.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
+#include <thread>
 #include <type_traits>
 #include <utility>
 
@@ -59,6 +62,21 @@ std::invoke_result_t<F&> without_gil(F&& f) {
   }
 }
 
+/// Threads that Python does not know, and that are in with_gil.
+inline std::atomic<int> strangers = 0;
+inline std::atomic<bool> admits_strangers = true;
+
+/// Called with the GIL before the interpreter ends: such a thread must not get to PyGILState_Ensure when that has begun, since
+/// the function uses what the end frees. Waits for those that are there, for at most a second.
+inline void admit_no_more_strangers() {
+  admits_strangers = false;
+  without_gil([] {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds{1};
+    while (strangers != 0 && std::chrono::steady_clock::now() < limit)
+      std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  });
+}
+
 /// Calls `f`, which must not throw, with the GIL. Returns false, without calling it, if the interpreter has ended: its
 /// objects are gone. For any thread, with or without the GIL.
 template <class F>
@@ -70,6 +88,16 @@ bool with_gil(F&& f) noexcept {
     stopping([&] { PyEval_RestoreThread(own); });
     f();
     given_up = PyEval_SaveThread();
+  } else if (PyGILState_GetThisThreadState() == nullptr) {
+    ++strangers;  // before the look: pairs with admit_no_more_strangers(), which looks after it has closed the door
+    const bool admitted = admits_strangers;
+    if (admitted) {
+      const PyGILState_STATE state = stopping([] { return PyGILState_Ensure(); });
+      f();
+      PyGILState_Release(state);
+    }
+    --strangers;
+    return admitted;
   } else {
     const PyGILState_STATE state = stopping([] { return PyGILState_Ensure(); });
     f();

@@ -7,6 +7,7 @@
 #include <cstddef>
 
 #include "buffer.h"
+#include "gil.h"
 #include "group.h"
 #include "machine.h"
 #include "memory.h"
@@ -24,6 +25,9 @@ NB_MODULE(_core, module) {
   onehop_python::add_group(module);
   onehop_python::add_buffers(module);
   onehop_python::add_machine(module);
+  // Runs after those of the package, which are registered later.
+  nanobind::module_::import_("atexit").attr("register")(
+      nanobind::cpp_function(onehop_python::admit_no_more_strangers));
 }
 
 #undef PyInit__core

@@ -62,23 +62,24 @@ std::invoke_result_t<F&> without_gil(F&& f) {
   }
 }
 
-/// Threads that Python does not know, and that are in with_gil.
-inline std::atomic<int> strangers = 0;
-inline std::atomic<bool> admits_strangers = true;
+/// Threads in with_gil that have no thread state of Python's. They must not be in PyGILState_Ensure when the interpreter ends,
+/// since that function uses what the end frees.
+inline std::atomic<int> foreign_threads = 0;
+inline std::atomic<bool> refuses_foreign_threads = false;
 
-/// Called with the GIL before the interpreter ends: such a thread must not get to PyGILState_Ensure when that has begun, since
-/// the function uses what the end frees. Waits for those that are there, for at most a second.
-inline void admit_no_more_strangers() {
-  admits_strangers = false;
+/// Called with the GIL before the interpreter ends. Waits for the foreign threads that have begun, for at most a second.
+inline void refuse_foreign_threads() {
+  // Before the look at foreign_threads: pairs with with_gil, which counts before it looks at this.
+  refuses_foreign_threads = true;
   without_gil([] {
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds{1};
-    while (strangers != 0 && std::chrono::steady_clock::now() < limit)
+    while (foreign_threads != 0 && std::chrono::steady_clock::now() < limit)
       std::this_thread::sleep_for(std::chrono::milliseconds{1});
   });
 }
 
 /// Calls `f`, which must not throw, with the GIL. Returns false, without calling it, if the interpreter has ended: its
-/// objects are gone. For any thread, with or without the GIL.
+/// objects are gone. In a foreign thread also if it is about to end. For any thread, with or without the GIL.
 template <class F>
 bool with_gil(F&& f) noexcept {
   // False from the moment when other threads can no longer take the GIL.
@@ -88,22 +89,18 @@ bool with_gil(F&& f) noexcept {
     stopping([&] { PyEval_RestoreThread(own); });
     f();
     given_up = PyEval_SaveThread();
-  } else if (PyGILState_GetThisThreadState() == nullptr) {
-    ++strangers;  // before the look: pairs with admit_no_more_strangers(), which looks after it has closed the door
-    const bool admitted = admits_strangers;
-    if (admitted) {
-      const PyGILState_STATE state = stopping([] { return PyGILState_Ensure(); });
-      f();
-      PyGILState_Release(state);
-    }
-    --strangers;
-    return admitted;
-  } else {
+    return true;
+  }
+  const bool foreign = PyGILState_GetThisThreadState() == nullptr;
+  if (foreign) ++foreign_threads;  // before the look: pairs with refuse_foreign_threads()
+  const bool may_enter = !foreign || !refuses_foreign_threads;
+  if (may_enter) {
     const PyGILState_STATE state = stopping([] { return PyGILState_Ensure(); });
     f();
     PyGILState_Release(state);
   }
-  return true;
+  if (foreign) --foreign_threads;
+  return may_enter;
 }
 
 }  // namespace onehop_python

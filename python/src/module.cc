@@ -27,7 +27,7 @@ NB_MODULE(_core, module) {
   onehop_python::add_machine(module);
   // Runs after those of the package, which are registered later.
   nanobind::module_::import_("atexit").attr("register")(
-      nanobind::cpp_function(onehop_python::admit_no_more_strangers));
+      nanobind::cpp_function(onehop_python::refuse_foreign_threads));
 }
 
 #undef PyInit__core

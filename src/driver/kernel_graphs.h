@@ -16,7 +16,7 @@ namespace onehop {
 /// Graphs of one kernel node each, for all of a context. Thread-safe.
 class GraphPool {
  public:
-  /// Used by one thread at a time, all of it: the driver's functions lock none of it.
+  /// Used by one thread at a time: the driver does not lock graphs.
   struct Entry {
     CUgraph graph = nullptr;
     CUgraphNode node = nullptr;
@@ -43,8 +43,8 @@ class GraphPool {
 
 /// Queues kernels in less time than cuLaunchKernelEx. The driver launches a graph of one kernel in about half of the time that
 /// it takes to launch the kernel, and the kernel starts sooner (bench/results/gpu-kernels.md). A graph that has the kernel and
-/// its parameters already is launched again. Otherwise another graph gets them: one of the pool, or the one that was launched
-/// longest ago, whose queued launches do not notice. Without any graph, kernels are launched directly.
+/// its parameters already is launched again. Otherwise another graph gets them: one of the pool, or the least recently launched
+/// one, whose launches that are queued already keep their own. Without any graph, kernels are launched directly.
 ///
 /// A kernel cannot start before its predecessor has ended (CudaLaunch::dependent), so this is for kernels that take no longer
 /// than it takes to queue one. Used by one thread at a time, with the device current.

@@ -54,9 +54,9 @@ struct LaunchShape {
   bool lets_next_start = false;  ///< as soon as it runs: `early` of its parameters (sync/call.cuh)
 };
 
-/// Whether a kernel may be launched as a dependent of the one before it. `behind_early`: of that, all blocks may still wait for
-/// a peer. A kernel of which some blocks only copy can take more than half of the device. It would wait there, and so keep out
-/// a kernel of another group that a peer of the earlier kernel is waiting for.
+/// Whether a kernel may be launched as a programmatic dependent of the one before it. `behind_early`: that one lets it start
+/// while its own blocks may still wait for peers. A kernel whose additional blocks only copy can take more than half of the
+/// device. Waiting there, it could keep out another group's kernel that a peer must run before it answers the earlier one.
 [[nodiscard]] constexpr bool may_start_early(const LaunchShape& shape, unsigned group_blocks,
                                              bool behind_early) {
   const std::size_t threads = std::size_t{shape.grid} * shape.rows * shape.block;

@@ -26,8 +26,9 @@ namespace onehop::cuda {
 // (max_threads; with smaller blocks, no more threads).
 //
 // The next kernel of the stream may start beside it (let_next_start), and waits then for its end. A kernel that takes at
-// most a quarter allows that at once: both take half. A kernel that takes more allows it once each of its blocks has
-// received something in this call from all ranks that the block waits for. Their kernels run, then, and have room for
+// most a quarter allows that at once: the two take at most three quarters, since a kernel that takes more than half with its
+// blocks that copy does not start beside it (may_start_early). A kernel that takes more than a quarter allows it once each
+// of its blocks has received something in this call from all ranks that the block waits for. Their kernels run, then, and have room for
 // all their blocks. So the call ends whatever the GPUs start next, and if the two kernels take everything, others wait
 // for that end and for nothing else. Long calls do not allow it: they leave half of the device to others while they run.
 // Nor do large kernels of two-shot, reduce-scatters and point-to-point channels (bench/results/gpu-kernels.md).

@@ -32,7 +32,7 @@ struct Gpus {
 };
 
 /// Joins and returns, for each rank, the error and how the fake saw memory being allocated. There are no
-/// kernels, so a group whose memory is mapped fails with the result of MemHostAlloc.
+/// kernels, so a group whose memory is mapped fails with the result of MemHostRegister.
 std::vector<std::string> join(const Gpus& gpus) {
   const TempDir store;
   Processes processes(kRanks, [&](Rank rank) -> std::string {

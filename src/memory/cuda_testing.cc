@@ -95,7 +95,7 @@ void FakeCuda::fill_devices() {
     return was ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
   };
   // Called by a group after its memory is mapped everywhere and before its kernels, which cannot be faked.
-  table_.MemHostAlloc = [](void**, std::size_t, unsigned) { return CUDA_ERROR_NOT_SUPPORTED; };
+  table_.MemHostRegister = [](void*, std::size_t, unsigned) { return CUDA_ERROR_NOT_SUPPORTED; };
   table_.CtxSynchronize = [] { return CUDA_SUCCESS; };
   table_.StreamCreate = [](CUstream* stream, unsigned) {
     ONEHOP_FAKE_STEP("cuStreamCreate");

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thousand groups on GPUs, one after another, leak nothing.
+// A thousand groups on GPUs, one after another, leak nothing. A process may exit before its groups end.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstdlib>
 #include <functional>
+#include <vector>
 
 #include "gpu/on_gpus.h"
 
@@ -102,6 +105,24 @@ TEST(CudaLeftovers, AThousandGroupsOfProcessesLeaveNothing) {
     return std::string();
   });
   for (const Exit& exit : processes.wait(seconds{110})) EXPECT_EQ(exit.code, 0) << exit.text;
+}
+
+// Their threads still look at what kernels report while CUDA shuts down. With memory of the driver the process crashed.
+TEST(CudaLeftovers, AProcessMayExitBeforeItsGroupsEnd) {
+  ONEHOP_NEED_FORKED_GPUS(2);
+  Processes processes(3, [&](Rank) -> std::string {
+    std::array gpus{Gpu(DeviceId{0}), Gpu(DeviceId{1})};
+    auto& groups =
+        *new std::vector<Group>(Group::join_local({gpus[0].device(), gpus[1].device()}, small_group()));
+    on_every_rank(groups, [&](Group& group) {
+      Gpu& gpu = gpus[static_cast<std::size_t>(group.rank().value)];
+      const SymmetricBuffer buffer = group.allocate(1 << 20);
+      (void)all_reduce(group, buffer.local(), buffer.local(), 1000, DType::f32, ReduceOp::sum, gpu.stream());
+      group.synchronize(gpu.stream());
+    });
+    std::exit(0);
+  });
+  for (const Exit& exit : processes.wait(seconds{50})) EXPECT_EQ(exit.code, 0) << "signal " << exit.signal;
 }
 
 }  // namespace

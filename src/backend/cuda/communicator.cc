@@ -19,6 +19,8 @@
 #include "driver/device.h"
 #include "driver/kernel_graphs.h"
 #include "driver/module.h"
+#include "os/mapping.h"
+#include "os/memfd.h"
 
 // One module per element type, in the order of DType; CMake writes the list. A build may leave types out
 // (ONEHOP_CUDA_TYPES).
@@ -64,7 +66,9 @@ CudaModule& signal_module() {
   return module;
 }
 
-/// Words in mapped host memory, which kernels access directly.
+/// Words in host memory that kernels access directly. A thread looks at them until its group ends, and at the exit of a
+/// process whose groups have not ended the driver frees what it has allocated. So the memory is not the driver's; it is only
+/// registered. It is shared, because a fork would give memory that is copied on write another page, unknown to the GPU.
 class MappedWords {
  public:
   struct Words {
@@ -72,19 +76,21 @@ class MappedWords {
     std::atomic<std::uint64_t> fault;
   };
 
-  explicit MappedWords(const CudaDriver& driver) : driver_(driver) {
-    void* memory = nullptr;
-    check_cuda(
-        driver.MemHostAlloc(&memory, sizeof(Words), CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_PORTABLE),
-        "cuMemHostAlloc");
-    words_ = new (memory) Words{};
-    const CUresult result = driver.MemHostGetDevicePointer(&device_, memory, 0);
+  explicit MappedWords(const CudaDriver& driver)
+      : driver_(driver),
+        memory_(os::Mapping::map_shared(os::create_sealed_memfd("onehop-words", os::page_size()).get(),
+                                        os::page_size(), "the words that kernels report to")),
+        words_(new (memory_.data()) Words{}) {
+    check_cuda(driver.MemHostRegister(words_, memory_.bytes(),
+                                      CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_PORTABLE),
+               "cuMemHostRegister");
+    const CUresult result = driver.MemHostGetDevicePointer(&device_, words_, 0);
     if (result != CUDA_SUCCESS) {
-      (void)driver.MemFreeHost(memory);
+      (void)driver.MemHostUnregister(words_);
       fail_cuda(result, "cuMemHostGetDevicePointer");
     }
   }
-  ~MappedWords() { (void)driver_.MemFreeHost(words_); }
+  ~MappedWords() { (void)driver_.MemHostUnregister(words_); }
   MappedWords(const MappedWords&) = delete;
   MappedWords& operator=(const MappedWords&) = delete;
 
@@ -98,7 +104,8 @@ class MappedWords {
 
  private:
   const CudaDriver& driver_;
-  Words* words_ = nullptr;
+  os::Mapping memory_;
+  Words* words_;
   CUdeviceptr device_ = 0;
 };
 

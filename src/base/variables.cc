@@ -84,8 +84,8 @@ constexpr Variable kVariables[] = {
        return is_one_of(value, {"auto", "fabric", "fd", "ipc"});
      }},
     {"ONEHOP_MAX_BLOCKS", "library", "1 to 65535",
-     "blocks of a GPU kernel that wait for other ranks (default: one per multiprocessor), so that more than "
-     "two groups have room at the same time"},
+     "blocks of a GPU kernel that wait for other ranks, at most two per multiprocessor (default: one): "
+     "fewer, so that more than two groups have room at the same time; more, if there is only one"},
     {"ONEHOP_FORCE_FULLY_CONNECTED", "library, topo", kFlag,
      "for tests: GPUs count as fully connected regardless of their links", env::is_flag},
     {"ONEHOP_FAULT", "library",

@@ -77,9 +77,9 @@ DeviceRank::~DeviceRank() {
   }
 }
 
-int DeviceRank::most_blocks() {
-  constexpr int kNoLimit = 65535;
-  return static_cast<int>(env::get_int("ONEHOP_MAX_BLOCKS", 1, kNoLimit).value_or(kNoLimit));
+std::optional<int> DeviceRank::most_blocks() {
+  const std::optional<std::int64_t> blocks = env::get_int("ONEHOP_MAX_BLOCKS", 1, 65535);
+  return blocks ? std::optional(static_cast<int>(*blocks)) : std::nullopt;
 }
 
 DeviceRank::Devices DeviceRank::compare_devices(const Deadline& deadline) const {
@@ -91,7 +91,8 @@ DeviceRank::Devices DeviceRank::compare_devices(const Deadline& deadline) const 
   Device own;
   const std::string identity = identify_device(options.device);
   identity.copy(own.identity, sizeof own.identity);
-  own.blocks = std::min(multiprocessors(options.device), most_blocks());
+  const int sms = multiprocessors(options.device);
+  own.blocks = std::min(most_blocks().value_or(sms), 2 * sms);  // sync/call.cuh
   std::vector<Device> devices;
   std::vector<std::string> identities;
   for (const std::string& raw :

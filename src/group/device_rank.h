@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,7 +33,7 @@ class DeviceRank final : public LocalRank {
     return static_cast<DeviceRank&>(group.local());
   }
   /// The most blocks that wait for other ranks in a kernel, by ONEHOP_MAX_BLOCKS. Throws Error{invalid_argument}.
-  [[nodiscard]] static int most_blocks();
+  [[nodiscard]] static std::optional<int> most_blocks();
   [[nodiscard]] Communicator& communicator() const { return *communicator_; }
   [[nodiscard]] DeviceProgress& progress() const { return *progress_; }
 

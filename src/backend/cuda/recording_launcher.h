@@ -216,6 +216,7 @@ inline std::vector<GroupShape> group_shapes() {
     shapes.push_back({.ranks = ranks, .staging_bytes = 16 << 20, .blocks = 132});
     shapes.push_back({.ranks = ranks, .staging_bytes = 64 << 10, .blocks = ranks == 5 ? 1u : 33u});
     shapes.push_back({.ranks = ranks, .staging_bytes = (10 << 20) + 12345, .blocks = 78});
+    shapes.push_back({.ranks = ranks, .staging_bytes = 16 << 20, .blocks = 264});
   }
   return shapes;
 }

@@ -23,7 +23,8 @@ namespace onehop::cuda {
 // Residency. All blocks of a call wait for the peers' blocks, so all must be resident at once. The same holds
 // for the kernels of another group that uses the same GPUs at the same time, since the GPUs may start them in
 // different orders. A kernel that waits therefore takes at most half of what the multiprocessors hold
-// (max_threads; with smaller blocks, no more threads).
+// (max_threads; with smaller blocks, no more threads). With ONEHOP_MAX_BLOCKS it takes more, if the user knows that there is no
+// other group.
 //
 // The next kernel of the stream may start beside it (let_next_start), and waits then for its end. A kernel that takes at
 // most a quarter allows that at once: the two take at most three quarters, since a kernel that takes more than half with its

@@ -205,6 +205,10 @@ TEST(Push, SpreadsPacketsOverSmallBlocksFirst) {
   constexpr ExpectedShape kScatter[] = {{kKiB, 1, 64, true}, {8 * kMiB, 132, 512, false}};
   expect_shapes({.algorithm = &kLamportOneShot, .collective = Collective::reduce_scatter, .shape = four},
                 kScatter);
+  constexpr ExpectedShape kScatterTwo[] = {
+      {kKiB, 1, 64, true}, {528 * kKiB, 132, 256, true}, {kMiB, 128, 512, false}};
+  expect_shapes({.algorithm = &kLamportOneShot, .collective = Collective::reduce_scatter, .shape = two},
+                kScatterTwo);
   // Kernels for other reductions have smaller blocks.
   constexpr ExpectedShape kOfMax[] = {{4 * kKiB, 1, 64, true}, {3 * kMiB, 132, 256, false}};
   expect_shapes({.algorithm = &kLamportTwoShot, .shape = four, .op = ReduceOp::max}, kOfMax);

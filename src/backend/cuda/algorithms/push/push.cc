@@ -18,9 +18,9 @@ constexpr std::size_t kDiscardBytes = std::size_t{4} << 20;
 constexpr std::size_t kWarp = 32;
 constexpr std::size_t kSmallBlock = 64;
 constexpr std::size_t kOneBlock = 128;  // up to this many packets use one block
-// Up to this many packets per multiprocessor each thread handles one. Up to twice as many, two-shot is faster
-// with half as many threads that handle two packets each. Beyond that the maximum number of threads is
-// faster.
+// Up to this many packets per multiprocessor each thread handles one. Up to twice as many, kernels that load two packets
+// before they send them are faster with half as many threads that handle two packets each. Beyond that the maximum number
+// of threads is faster.
 constexpr std::size_t kMiddleBlock = 256;
 
 constexpr ReductionKernel kLLOneShotKernel{"ll_one_shot"};
@@ -88,22 +88,22 @@ Protocol protocol_of(const ReductionKernel& kernel, const GroupShape& shape) {
 }
 
 /// Threads per block for `packets` packets in a launch, spread over at most `blocks` blocks.
-std::size_t choose_block(std::size_t packets, std::size_t blocks, bool one_shot) {
+std::size_t choose_block(std::size_t packets, std::size_t blocks, bool pairs) {
   if (packets <= kOneBlock) return ceil_div(std::max<std::size_t>(packets, 1), kWarp) * kWarp;
   const std::size_t share = ceil_div(ceil_div(packets, blocks), kWarp) * kWarp;
   if (share <= kMiddleBlock) return std::max(share, kSmallBlock);
-  return share <= 2 * kMiddleBlock && !one_shot ? kMiddleBlock : 2 * kMiddleBlock;
+  return share <= 2 * kMiddleBlock && pairs ? kMiddleBlock : 2 * kMiddleBlock;
 }
 
 /// The launch for `packets` packets, of which a thread moves one at a time. Sets PushParams::early.
 LaunchShape shape_launch(const Launcher& launcher, const CollectiveCall& call, const LaunchLimits& limits,
-                         std::size_t packets, bool one_shot, PushParams& params) {
+                         std::size_t packets, bool pairs, PushParams& params) {
   const auto blocks = static_cast<std::size_t>(
       std::min(limits.blocks.value_or(launcher.shape().blocks), launcher.shape().blocks));
   const auto most_threads =
       static_cast<std::size_t>(max_threads(kernel_ranks(launcher.size(), is_sum(call.op))));
   const std::size_t block =
-      std::min<std::size_t>(limits.threads.value_or(choose_block(packets, blocks, one_shot)), most_threads);
+      std::min<std::size_t>(limits.threads.value_or(choose_block(packets, blocks, pairs)), most_threads);
   // A quarter of each multiprocessor, which is half of what the largest block takes (sync/call.cuh).
   params.early = block <= most_threads / 2;
   return {.grid = static_cast<unsigned>(std::clamp(ceil_div(packets, block), std::size_t{1}, blocks)),
@@ -141,7 +141,7 @@ void reduce_scatter(Launcher& launcher, const CollectiveCall& call, const Launch
   params.aligned = is_aligned(call.in_at()) && is_aligned(call.out_at()) && block % 16 == 0;
   const LaunchShape shape =
       shape_launch(launcher, call, limits, ceil_div(std::min(block, protocol.launch_bytes), protocol.width),
-                   false, params);
+                   launcher.size() > 2, params);
   for (std::size_t done = 0; done < block; done += protocol.launch_bytes) {
     params.in = call.in_at(done);
     params.out = call.out_at(done);
@@ -177,7 +177,7 @@ void run(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& lim
   const LaunchShape shape =
       shape_launch(launcher, call, limits,
                    ceil_div(protocol.two_shot ? ceil_div(longest, ranks) : longest, protocol.width),
-                   !protocol.two_shot, params);
+                   protocol.two_shot, params);
   for (std::size_t done = 0; done < bytes; done += per_launch) {
     params.in = call.in_at(done);
     params.out = wanted ? call.out_at(done) : launcher.scratch(kDiscardScratch, launcher.rank());
@@ -300,7 +300,7 @@ void run_fused(Launcher& launcher, std::span<const CollectiveCall> calls) {
     params.messages[i++] = {.in = call.in_at(), .out = call.out_at(), .bytes = call.block_bytes()};
     params.packets += static_cast<std::uint32_t>(fused_packets(call.block_bytes()));
   }
-  const LaunchShape shape = shape_launch(launcher, first, {}, params.packets, true, params);
+  const LaunchShape shape = shape_launch(launcher, first, {}, params.packets, false, params);
   launcher.launch(kLLListKernel, first, shape, params);
 }
 

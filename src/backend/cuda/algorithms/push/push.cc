@@ -87,7 +87,8 @@ Protocol protocol_of(const ReductionKernel& kernel, const GroupShape& shape) {
           .launch_bytes = kLLSlotBytes};
 }
 
-/// Threads per block for `packets` packets in a launch, spread over at most `blocks` blocks.
+/// Threads per block for `packets` packets in a launch, spread over at most `blocks` blocks. `pairs`: the kernel loads two of a
+/// thread's packets before it sends them.
 std::size_t choose_block(std::size_t packets, std::size_t blocks, bool pairs) {
   if (packets <= kOneBlock) return ceil_div(std::max<std::size_t>(packets, 1), kWarp) * kWarp;
   const std::size_t share = ceil_div(ceil_div(packets, blocks), kWarp) * kWarp;

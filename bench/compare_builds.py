@@ -16,6 +16,8 @@ import sys
 import tempfile
 import time
 
+from report_files import write
+
 # Collective, type, sizes and further options.
 CALLS = [
     ("all-reduce", "bf16", "1K:1G:4", []),
@@ -53,7 +55,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", action="store_true", help="ranks are threads, as they must be to share a GPU")
     parser.add_argument("--seconds", type=float, default=300, help="no further run begins after this time")
-    parser.add_argument("--json", help="where the figures go")
+    parser.add_argument("--json", type=pathlib.Path, help="where the figures go")
     options = parser.parse_args()
     begin = time.monotonic()
     best = {}
@@ -75,8 +77,7 @@ def main():
     print(f"{sum(new > TOLERANCE * old for *_, old, new in rows)} of {len(rows)} sizes are more than 1% slower, "
           f"{sum(old > TOLERANCE * new for *_, old, new in rows)} more than 1% faster")
     if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(rows, file, indent=1)
+        write(options.json, json.dumps(rows, indent=1))
     return 0
 
 

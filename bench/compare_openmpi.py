@@ -20,6 +20,7 @@ import sys
 import tempfile
 
 from bench_sizes import COLLECTIVES, format_size, name_of, sizes_of
+from report_files import write
 from rounds import VERDICTS, spread, verdict
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -99,7 +100,7 @@ def main():
                             "onehop_spread": spreads[0], "openmpi_spread": spreads[1], "verdict": said})
         print(f"onehop is {', '.join(f'{each} at {verdicts[each]}' for each in VERDICTS)} of {len(ours)} sizes")
     if arguments.json:
-        arguments.json.write_text(json.dumps(
+        write(arguments.json, json.dumps(
             {"machine": machine, "onehop_commit": commit, "openmpi": version, "results": figures}, indent=1) + "\n")
 
 

@@ -2,8 +2,11 @@
 """Reading reports, and writing what is made of them, for the scripts beside this file. What goes wrong takes one line."""
 import contextlib
 import json
+import os
 import pathlib
+import resource
 import sys
+import tempfile
 
 
 def stop(message):
@@ -34,7 +37,41 @@ def made_of(paths):
 
 
 def write(path, text):
+    """All of it, or nothing: an earlier file is replaced only by a complete one. Pipes and devices are written directly."""
+    whole = path.resolve()  # a link stays one
+    begun = whole if whole.exists() and not whole.is_file() else whole.with_name(f"{whole.name}.{os.getpid()}.new")
     try:
-        path.write_text(text, encoding="utf-8")
+        begun.write_text(text, encoding="utf-8")
+        begun.replace(whole)
     except OSError as error:
+        if begun != whole:
+            begun.unlink(missing_ok=True)
         stop(f"cannot write '{path}': {error.strerror}")
+
+
+def self_test():
+    with tempfile.TemporaryDirectory() as folder:
+        file, link = pathlib.Path(folder, "report"), pathlib.Path(folder, "link")
+        write(file, "earlier")
+        link.symlink_to(file)
+        write(link, "later")
+        assert link.is_symlink() and file.read_text() == "later"
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+        try:
+            write(file, "x" * 2000)
+        except SystemExit as error:
+            assert f"cannot write '{file}': File too large" in str(error), error
+        else:
+            raise AssertionError("a file was written beyond the limit")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert file.read_text() == "later" and len(list(pathlib.Path(folder).iterdir())) == 2
+        write(pathlib.Path("/dev/null"), "nothing")
+    print("report_files: ok")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["--self-test"]:
+        sys.exit(__doc__)
+    self_test()

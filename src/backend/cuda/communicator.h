@@ -25,8 +25,7 @@ namespace onehop {
 /// The device's model name, for example "NVIDIA H200".
 [[nodiscard]] std::string device_name(DeviceId device);
 
-/// The number of multiprocessors (SMs), which is how many blocks of a collective can be resident on the
-/// device.
+/// The number of multiprocessors (SMs).
 [[nodiscard]] int multiprocessors(DeviceId device);
 
 /// Whether one of these devices (identify_device) is visible to this process and has no NVLink to `device`.

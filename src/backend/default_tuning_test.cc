@@ -156,12 +156,18 @@ TEST(Algorithms, AreNamedByCollectiveTypesAndBuffers) {
   EXPECT_THAT(names(all_reduce, TypeClass::any, Buffers::any),
               ElementsAre("ll_one_shot", "streaming_one_shot", "streaming_two_shot"));
   EXPECT_THAT(names(reduce_scatter, TypeClass::floats, Buffers::any),
-              ElementsAre("ll_one_shot", "lamport_one_shot", "reduce_from_peers"));
+              ElementsAre("ll_one_shot", "lamport_one_shot", "streaming_one_shot", "reduce_from_peers"));
   EXPECT_THAT(names(reduce, TypeClass::any, Buffers::symmetric),
-              ElementsAre("ll_one_shot", "streaming_two_shot", "reduce_from_peers"));
+              ElementsAre("ll_one_shot", "streaming_one_shot", "streaming_two_shot", "reduce_from_peers"));
   EXPECT_THAT(names(broadcast, TypeClass::any, Buffers::symmetric),
               ElementsAre("point_to_point", "scatter_all_gather", "copy_engine"));
-  for (const Collective collective : kBlockMovers) {
+  for (const Collective collective : {all_gather, all_to_all}) {
+    EXPECT_THAT(names(collective, TypeClass::any, Buffers::symmetric),
+                ElementsAre("point_to_point", "streaming_exchange", "copy_engine"));
+    EXPECT_THAT(names(collective, TypeClass::any, Buffers::any),
+                ElementsAre("point_to_point", "streaming_exchange"));
+  }
+  for (const Collective collective : {gather, scatter}) {
     EXPECT_THAT(names(collective, TypeClass::any, Buffers::symmetric),
                 ElementsAre("point_to_point", "copy_engine"));
     EXPECT_THAT(names(collective, TypeClass::any, Buffers::any), ElementsAre("point_to_point"));

@@ -101,12 +101,15 @@ TEST(ChooseCalls, ManyWhereACallIsShortAndFewWhereItIsLong) {
   EXPECT_EQ(choose_calls(options, std::uint64_t{1} << 36), 4);
 }
 
-TEST(ChooseCalls, OneWhenIsolatedAndAsManyAsWereAskedForOtherwise) {
+TEST(ChooseCalls, TwoWhenIsolatedAndAsManyAsWereAskedForOtherwise) {
   BenchOptions options = options_of(DType::bf16, ReduceOp::sum, 4);
   options.calls = 7;
   EXPECT_EQ(choose_calls(options, 1 << 10), 7);
   options.mode = BenchMode::isolated;
-  EXPECT_EQ(choose_calls(options, 1 << 10), 1);
+  EXPECT_EQ(choose_calls(options, 1 << 10), 2);
+  options.in_place = true;
+  options.op = ReduceOp::prod;
+  EXPECT_EQ(choose_calls(options, 1 << 10), 1) << "a second one would overflow";
 }
 
 TEST(ChooseCalls, AtLeastTenSamples) {

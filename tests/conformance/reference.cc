@@ -206,14 +206,12 @@ Bytes random_elements(DType type, std::size_t count, std::uint64_t seed) {
       }
       append(result, value);
     }
-    if constexpr (!kIsFloat<Traits>) {
-      // Words that streams escape, and those that travel as an escape.
-      for (std::size_t i = 0; i + sizeof cuda::kEscapeKey <= result.size(); i += sizeof cuda::kEscapeKey) {
-        const std::uint64_t bits = random();
-        if (bits % 16 != 0) continue;
-        const auto word = static_cast<std::uint32_t>(cuda::kEscapeKey ^ (bits / 16 % 2));
-        std::memcpy(result.data() + i, &word, sizeof word);
-      }
+    // Words that streams escape, and those that travel as an escape.
+    for (std::size_t i = 0; i + sizeof cuda::kEscapeKey <= result.size(); i += sizeof cuda::kEscapeKey) {
+      const std::uint64_t bits = random();
+      if (bits % 16 != 0) continue;
+      const auto word = static_cast<std::uint32_t>(cuda::kEscapeKey ^ (bits / 16 % 2));
+      std::memcpy(result.data() + i, &word, sizeof word);
     }
     return result;
   });

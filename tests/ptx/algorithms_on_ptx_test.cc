@@ -183,7 +183,7 @@ TEST_P(Algorithms, EndWhenARankHasLeft) {
 TEST_P(Algorithms, GiveNaNOnceTheRankHasFailed) {
   const auto& [algorithm, ranks] = GetParam();
   const bool alone = algorithm->buffers == Buffers::symmetric || algorithm == &cuda::kStreamingOneShot ||
-                     algorithm == &cuda::kStreamingTwoShot;
+                     algorithm == &cuda::kStreamingTwoShot || algorithm == &cuda::kStreamingExchange;
   for (std::uint64_t seed = 10; seed < 18; ++seed) {
     CheckedCalls calls(kernels(), shape_of(ranks), seed);
     Case each = random_case(calls.random(), *algorithm, ranks, 60'000);

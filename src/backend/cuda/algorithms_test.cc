@@ -52,7 +52,7 @@ TEST(ScratchLayout, GrowsWithTheStagedBytesInWholePages) {
         EXPECT_GE(bytes, before);
         before = bytes;
       }
-      const std::size_t carried = ranks == 2 ? staging / 8 * 5 : staging;
+      const std::size_t carried = ranks == 2 ? staging / 2 : staging;
       EXPECT_GE(before, 4 * carried / (512u * 8) * (512u * 8)) << "two parities and two phases";
     }
   }

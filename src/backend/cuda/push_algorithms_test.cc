@@ -243,7 +243,7 @@ TEST(Push, LaunchesWhatASlotHolds) {
   };
   for (const int ranks : {2, 4, 8}) {
     const auto n = static_cast<std::size_t>(ranks);
-    const std::size_t lamport = ranks == 2 ? 10 * kMiB : 16 * kMiB;
+    const std::size_t lamport = ranks == 2 ? 8 * kMiB : 16 * kMiB;
     EXPECT_EQ(first_launch(kLLOneShot, ranks, Collective::all_reduce), kLLSlotBytes);
     EXPECT_EQ(first_launch(kLamportOneShot, ranks, Collective::all_reduce), 2 * lamport / n);
     EXPECT_EQ(first_launch(kLamportTwoShot, ranks, Collective::all_reduce), lamport);

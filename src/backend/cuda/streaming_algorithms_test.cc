@@ -28,11 +28,11 @@ std::vector<Stream> streams_of(const Case& each) {
   return all;
 }
 
-constexpr std::array kStreaming{&kStreamingOneShot, &kStreamingTwoShot};
+constexpr std::array kStreaming{&kStreamingOneShot, &kStreamingTwoShot, &kStreamingExchange};
 
 /// For each packet of a slice there is one of each of these pieces in the message.
 std::size_t pieces_of(const Case& each) {
-  if (each.algorithm == &kStreamingOneShot) return 1;
+  if (each.algorithm != &kStreamingTwoShot) return 1;
   return static_cast<std::size_t>(each.shape.ranks - (each.collective == Collective::reduce ? 1 : 0));
 }
 
@@ -54,14 +54,14 @@ TEST(Streaming, SpreadsEveryPacketOverBlocksWithRingsThatDoNotOverlap) {
       EXPECT_TRUE(p.depth * chunk >= slice || shape.block > p.movers);
       const std::size_t rings = std::size_t{shape.grid} * p.block_stride;
       EXPECT_LE(rings, p.rank_stride);
-      if (type_class(each.type) != TypeClass::floats) {
+      if (algorithm == &kStreamingExchange || type_class(each.type) != TypeClass::floats) {
         EXPECT_LE(rings, p.escapes);
         EXPECT_LE(p.escapes + rings / 16, p.rank_stride) << "a byte for each packet";
       }
       const auto ranks = static_cast<unsigned>(each.shape.ranks);
       EXPECT_EQ(p.rank_stride % kScratchAlignment, 0u);
       EXPECT_LE((ranks - 1) * p.rank_stride, p.phase_stride);
-      EXPECT_LE((algorithm == &kStreamingOneShot ? 1 : 2) * p.phase_stride, p.parity_stride);
+      EXPECT_LE((algorithm == &kStreamingTwoShot ? 2 : 1) * p.phase_stride, p.parity_stride);
       EXPECT_EQ(p.parity_stride, lamport_one_shot_slots(each.shape).parity) << "the same in all algorithms";
       std::byte* const region = launcher.scratch(buffers, 0);
       EXPECT_EQ(reinterpret_cast<std::byte*>(p.counter), region);
@@ -75,7 +75,7 @@ TEST(Streaming, SpreadsEveryPacketOverBlocksWithRingsThatDoNotOverlap) {
 
 TEST(Streaming, ExchangesCreditsWhereRingsAreReused) {
   for (const DeviceAlgorithm* algorithm : kStreaming) {
-    const unsigned lag = algorithm == &kStreamingOneShot ? kOneShotLag : kTwoShotLag;
+    const unsigned lag = algorithm == &kStreamingTwoShot ? kTwoShotLag : kOneShotLag;
     std::set<bool> seen;
     for_each_case_until_failure(*algorithm, [&](const Case& each) {
       const auto [p, shape, chunk] = streams_of(each).front();
@@ -84,7 +84,7 @@ TEST(Streaming, ExchangesCreditsWhereRingsAreReused) {
       seen.insert(reused);
       const unsigned others = shape.block - p.movers;
       EXPECT_TRUE(others == 32 * kCreditWarps || (others == 0 && !reused)) << others;
-      EXPECT_LE(p.depth, algorithm == &kStreamingOneShot ? kOneShotDepth : kTwoShotDepth);
+      EXPECT_LE(p.depth, algorithm == &kStreamingTwoShot ? kTwoShotDepth : kOneShotDepth);
       if (reused) {
         EXPECT_GE(p.depth, least_depth(lag));
         EXPECT_GE(chunks_per_credit(p.depth, lag), 1u);
@@ -124,6 +124,28 @@ TEST(Streaming, WritesWhereThePeerReads) {
   }
 }
 
+TEST(Streaming, SendsThePeersBlockByOneShotAndReducesOrCopiesTheOwnOne) {
+  for (const DeviceAlgorithm* algorithm : {&kStreamingOneShot, &kStreamingExchange}) {
+    for_each_case_until_failure(*algorithm, [&](const Case& each) {
+      const std::vector<Stream> all = streams_of(each);
+      for (int r = 0; r < 2; ++r) {
+        const StreamParams& p = all[static_cast<std::size_t>(r)].params;
+        const CollectiveCall call = each.call(r);
+        EXPECT_EQ(p.in, call.in_at(call.in_offset(1 - r)));
+        EXPECT_EQ(p.own, call.in_at(call.in_offset(r)));
+        EXPECT_EQ(p.bytes, call.block_bytes());
+        EXPECT_EQ(p.out, call.gets_out() ? call.out_at(call.out_offset(1 - r)) : nullptr);
+        const bool copies = algorithm == &kStreamingExchange && !each.in_place;
+        EXPECT_EQ(p.own_out, copies ? call.out_at(call.out_offset(r)) : nullptr);
+        EXPECT_TRUE(call.gets_out() || !p.poison);
+        for (const std::byte* const at :
+             {p.in, p.own, static_cast<const std::byte*>(p.out), static_cast<const std::byte*>(p.own_out)})
+          EXPECT_TRUE(!p.aligned || is_aligned(at));
+      }
+    });
+  }
+}
+
 TEST(StreamingOneShot, CutsWhatOneBlockCouldNotCountIntoLaunches) {
   const Case each{.algorithm = &kStreamingOneShot,
                   .shape = {.ranks = 2, .staging_bytes = 64 * kKiB, .blocks = 1},
@@ -155,7 +177,8 @@ TEST(Streaming, UsesTheShapesThatWereMeasured) {
   constexpr Expected kExpected[] = {{&kStreamingOneShot, 2, 256 * kKiB, 32, 512, 512, 1},
                                     {&kStreamingOneShot, 2, 4 * kMiB, 131, 512, 512, 4},
                                     {&kStreamingOneShot, 2, 8 * kMiB, 132, 512, 512, 8},
-                                    {&kStreamingOneShot, 2, 16 * kMiB, 132, 512, 512, 16},
+                                    {&kStreamingOneShot, 2, 15 * kMiB, 132, 512, 512, 15},
+                                    {&kStreamingOneShot, 2, 16 * kMiB, 132, 512, 448, 16},
                                     {&kStreamingOneShot, 2, 64 * kMiB, 132, 512, 448, 16},
                                     {&kStreamingTwoShot, 4, 4 * kMiB, 128, 512, 512, 1},
                                     {&kStreamingTwoShot, 4, 16 * kMiB, 131, 512, 512, 4},

@@ -32,7 +32,7 @@ inline constexpr Named<Buffers> kBuffers[] = {
 enum class BenchMode : std::uint8_t {
   chain,      ///< a graph of consecutive calls with the same input and output
   dependent,  ///< the input of each call is the output of the call before; where every rank has both
-  isolated,   ///< one call per graph; ranks arrive at random times, timed from the last arrival
+  isolated,   ///< one call at a time; ranks arrive at random times, timed from the last arrival
   eager,      ///< calls queued one by one, without a graph
 };
 inline constexpr Named<BenchMode> kBenchModes[] = {{"chain", BenchMode::chain},

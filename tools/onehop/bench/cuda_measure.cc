@@ -171,9 +171,10 @@ class GpuMeasurement {
     }
     run.algorithm = run.implementation->call(call, context_.stream.get());
   }
-  void call_all(ImplementationRun& run) {
-    for (int i = 0; i < calls_; ++i) call(run, i);
+  void call_from(ImplementationRun& run, int first) {
+    for (int i = first; i < calls_; ++i) call(run, i);
   }
+  void call_all(ImplementationRun& run) { call_from(run, 0); }
 
   void prepare(ImplementationRun& run) {
     if (options_.check) check_first(run);
@@ -181,7 +182,7 @@ class GpuMeasurement {
     guarded(run, [&] {
       if (options_.mode == BenchMode::isolated) {
         run.isolated.emplace(context_, warmup_ + samples_ + 1);  // and the verified one
-        run.graph = run.isolated->capture([&] { call_all(run); });
+        run.graph = run.isolated->capture([&] { call(run, 0); }, [&] { call_from(run, 1); });
       } else {
         run.graph = GpuGraph(context_.stream.get(), [&] { call_all(run); });
       }
@@ -313,7 +314,7 @@ class GpuMeasurement {
     if (context_.floor_measured) return;
     context_.floor_measured = true;
     IsolatedCalls calls(context_, samples_);
-    const GpuGraph graph = calls.capture([] {});
+    const GpuGraph graph = calls.capture([] {}, [] {});
     for (int i = 0; i < samples_; ++i) {
       graph.launch(context_.stream.get());
       context_.synchronize();
@@ -345,7 +346,7 @@ class GpuMeasurement {
     row.bytes = shape_.bytes;
     row.count = shape_.count;
     row.samples = samples_;
-    row.batch = calls_;
+    row.batch = options_.mode == BenchMode::isolated ? 1 : calls_;
     for (const ImplementationRun& run : runs_) {
       const BenchTime time = run.dropped ? BenchTime{} : time_of(run);
       if (!run.implementation->ours()) {

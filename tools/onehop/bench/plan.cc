@@ -15,6 +15,7 @@ namespace {
 constexpr int kMostCalls = 100;
 constexpr int kFewestCalls = 4;
 constexpr int kEagerCalls = 50;
+constexpr int kIsolatedCalls = 2;  // The first one is timed (IsolatedCalls).
 constexpr double kSampleUs = 80000;
 // An estimate of the time of a call; only the number of calls depends on it.
 constexpr double kLatencyUs = 3;
@@ -75,10 +76,10 @@ int finite_calls(const BenchOptions& options) {
 }
 
 int choose_calls(const BenchOptions& options, std::uint64_t bytes) {
-  if (options.mode == BenchMode::isolated) return 1;
   const int most = options.mode == BenchMode::eager ? kEagerCalls : kMostCalls;
   const double wanted = std::clamp<double>(kSampleUs / guess_us(options, bytes), kFewestCalls, most);
-  const int calls = options.calls.value_or(static_cast<int>(wanted));
+  const int calls =
+      options.mode == BenchMode::isolated ? kIsolatedCalls : options.calls.value_or(static_cast<int>(wanted));
   if (!feeds_back(options)) return calls;
   if (options.collective->reduces) {
     return std::min(calls, std::max(finite_calls(options), 1));
@@ -89,8 +90,8 @@ int choose_calls(const BenchOptions& options, std::uint64_t bytes) {
 
 int choose_samples(const BenchOptions& options, std::uint64_t bytes) {
   if (options.iterations) return *options.iterations;
+  if (options.mode == BenchMode::isolated) return guess_us(options, bytes) < 1000 ? 100 : 20;
   const double sample_us = guess_us(options, bytes) * choose_calls(options, bytes);
-  if (options.mode == BenchMode::isolated) return sample_us < 1000 ? 100 : 20;
   return sample_us < 5000 ? 20 : 10;
 }
 

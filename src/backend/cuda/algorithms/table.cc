@@ -15,10 +15,19 @@ namespace onehop::cuda {
 namespace {
 
 /// Of the algorithms for the same calls, those for longer messages come later (Selector::select).
-constexpr std::array kAlgorithms{&kLLOneShot,         &kLamportOneShot,   &kLamportTwoShotByPeer,
-                                 &kLamportTwoShot,    &kStreamingOneShot, &kStreamingTwoShot,
-                                 &kCopyEngineTwoShot, &kPointToPoint,     &kScatterAllGather,
-                                 &kCopyEngine,        &kReduceFromPeers,  &kAlone};
+constexpr std::array kAlgorithms{&kLLOneShot,
+                                 &kLamportOneShot,
+                                 &kLamportTwoShotByPeer,
+                                 &kLamportTwoShot,
+                                 &kStreamingOneShot,
+                                 &kStreamingTwoShot,
+                                 &kCopyEngineTwoShot,
+                                 &kPointToPoint,
+                                 &kStreamingExchange,
+                                 &kScatterAllGather,
+                                 &kCopyEngine,
+                                 &kReduceFromPeers,
+                                 &kAlone};
 
 /// How a limit changes with the number of ranks.
 enum class Scaling : std::uint8_t {
@@ -77,16 +86,19 @@ constexpr std::uint64_t kMiB = 1 << 20;
 // takes 7.6 us at 1 MB, and it and Lamport two-shot 11.1 and 11.9 us at 2 MB, 20.0 and 21.0 us at 4 MB.
 constexpr std::array kTwoRanks{
     Row{{all_reduce, reduce}, kFloats, kAnyBuffers, 32 * kKiB, &kLLOneShot},
-    Row{{all_reduce}, kFloats, kAnyBuffers, kMiB - 1, &kLamportOneShot},
-    Row{{all_reduce}, kAny, kAnyBuffers, 128 * kKiB, &kLLOneShot},
+    Row{{all_reduce, reduce}, kFloats, kAnyBuffers, kMiB - 1, &kLamportOneShot},
+    Row{{all_reduce, reduce}, kAny, kAnyBuffers, 128 * kKiB, &kLLOneShot},
     Row{{all_reduce}, kAny, kAnyBuffers, 128 * kMiB - 1, &kStreamingOneShot},
     Row{{all_reduce}, kAny, kSymmetric, kNoLimit, &kCopyEngineTwoShot},
     Row{{all_reduce}, kAny, kAnyBuffers, kNoLimit, &kStreamingOneShot},
-    Row{{reduce_scatter}, kFloats, kAnyBuffers, 48 * kKiB, &kLLOneShot},
-    Row{{reduce}, kFloats, kAnyBuffers, 2 * kMiB, &kLamportOneShot},
-    Row{{reduce}, kFloats, kAnyBuffers, 4 * kMiB, &kLamportTwoShot},
-    Row{{reduce}, kAny, kAnyBuffers, 256 * kKiB, &kLLOneShot},
+    Row{{reduce}, kAny, kAnyBuffers, 16 * kMiB, &kStreamingOneShot},
     Row{{reduce}, kAny, kAnyBuffers, kNoLimit, &kReduceFromPeers},
+    Row{{reduce_scatter}, kAny, kAnyBuffers, 32 * kKiB, &kLLOneShot},
+    Row{{reduce_scatter}, kAny, kAnyBuffers, kNoLimit, &kStreamingOneShot},
+    Row{{all_gather, all_to_all}, kAny, kAnyBuffers, 32 * kKiB, &kPointToPoint},
+    Row{{all_gather, all_to_all}, kAny, kAnyBuffers, 64 * kMiB - 1, &kStreamingExchange},
+    Row{{all_gather, all_to_all}, kAny, kSymmetric, kNoLimit, &kCopyEngine},
+    Row{{all_gather, all_to_all}, kAny, kAnyBuffers, kNoLimit, &kStreamingExchange},
     Row{kBlockMoves, kAny, kAnyBuffers, 64 * kMiB - 1, &kPointToPoint},
     Row{{broadcast}, kAny, kAnyBuffers, 64 * kMiB - 1, &kPointToPoint},
     Row{{broadcast}, kAny, kSymmetric, kNoLimit, &kCopyEngine},
@@ -106,6 +118,9 @@ constexpr std::array kFourRanks{
     Row{{all_reduce}, kAny, kAnyBuffers, 256 * kKiB, &kLLOneShot, Scaling::sent},
     Row{{reduce}, kAny, kAnyBuffers, 256 * kKiB - 1, &kLLOneShot, Scaling::sent},
     Row{{all_reduce, reduce}, kAny, kAnyBuffers, kNoLimit, &kStreamingTwoShot},
+    Row{{reduce_scatter}, kFloats, kAnyBuffers, 8 * kMiB, &kLamportOneShot},
+    Row{{reduce_scatter}, kAny, kAnyBuffers, 256 * kKiB, &kLLOneShot},
+    Row{{reduce_scatter}, kAny, kAnyBuffers, kNoLimit, &kReduceFromPeers},
     Row{kBlockMoves, kAny, kAnyBuffers, kMovedByKernels, &kPointToPoint, Scaling::sent},
     // Up to this size, sending the whole message from the root to every rank is faster than in pieces.
     Row{{broadcast}, kAny, kAnyBuffers, 455 * kKiB, &kPointToPoint, Scaling::sent},
@@ -114,9 +129,6 @@ constexpr std::array kFourRanks{
 
 /// The rows that both have, which come after their own.
 constexpr std::array kAnyRanks{
-    Row{{reduce_scatter}, kFloats, kAnyBuffers, 8 * kMiB, &kLamportOneShot},
-    Row{{reduce_scatter}, kAny, kAnyBuffers, 256 * kKiB, &kLLOneShot},
-    Row{{reduce_scatter}, kAny, kAnyBuffers, kNoLimit, &kReduceFromPeers},
     Row{kBlockMoves, kAny, kSymmetric, kNoLimit, &kCopyEngine},
     Row{kBlockMoves, kAny, kAnyBuffers, kNoLimit, &kPointToPoint},
 };

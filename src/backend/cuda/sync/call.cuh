@@ -32,7 +32,8 @@ namespace onehop::cuda {
 // of its blocks has received something in this call from all ranks that the block waits for. Their kernels run, then, and have room for
 // all their blocks. So the call ends whatever the GPUs start next, and if the two kernels take everything, others wait
 // for that end and for nothing else. Long calls do not allow it: they leave half of the device to others while they run.
-// Nor do large kernels of two-shot, reduce-scatters and point-to-point channels (bench/results/gpu-kernels.md).
+// Nor do large kernels of two-shot, reduce-scatters that do not stream, and point-to-point channels
+// (bench/results/gpu-kernels.md).
 
 // Failed calls. A thread whose wait fails fills what it has not written of its output with NaN, if the parameters
 // say `poison`: floating-point output must not look right when it is not. Every later kernel of the rank does the

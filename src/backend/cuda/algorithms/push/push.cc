@@ -30,11 +30,11 @@ constexpr ReductionKernel kLamportOneShotKernel{"lamport_one_shot", TypeClass::f
 constexpr ReductionKernel kLamportTwoShotKernel{"lamport_two_shot", TypeClass::floats};
 constexpr ReductionKernel kLamportReduceScatterKernel{"lamport_reduce_scatter", TypeClass::floats};
 
-/// The longest message of a two-shot over Lamport buffers. Between 2 ranks longer messages stream, for which five eighths
-/// are enough: by default a message of 16 MiB fits the rings without reuse, and rings that are reused are no larger.
+/// The longest message of a two-shot over Lamport buffers. Between 2 ranks longer messages stream, for which half is enough:
+/// by default 15 MiB of floats fit the rings without reuse, and 16 MiB take as long if they do not.
 std::size_t lamport_bytes(const GroupShape& shape) {
   const std::size_t unit = std::size_t{512} * static_cast<std::size_t>(shape.ranks);
-  const std::size_t bytes = shape.ranks == 2 ? shape.staging_bytes / 8 * 5 : shape.staging_bytes;
+  const std::size_t bytes = shape.ranks == 2 ? shape.staging_bytes / 2 : shape.staging_bytes;
   return bytes / unit * unit;
 }
 

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streaming one-shot all-reduce between 2 ranks: each sends its whole input to the other one (stream.cuh), and reduces what
-// it receives while it still sends. Integers travel with escapes (wire/escaped.cuh).
+// Streaming one-shot between 2 ranks: each sends the other one its input, or the other one's block of it (stream.cuh), and
+// reduces or stores what it receives while it still sends. Integers, and whatever is not reduced, travel with escapes
+// (wire/escaped.cuh).
+//
+// The rule of two calls and the credits need data in both directions. So in a reduce, the root sends its input, too, which
+// nobody needs. A broadcast or a send would double its bytes, and so they use point-to-point channels, as long reduces do.
 //
 // While a thread waits for chunk t, it has sent chunk t + 1 and is loading chunk t + 2. So the input is read once, and
 // the link is busy while data is added. It sends chunk t + 1 only when it has cleared chunk t - 1. So when all warps of
@@ -17,7 +21,14 @@
 
 namespace onehop::cuda {
 
-template <class E, Ops kOps>
+enum class OneShot {
+  all_reduce,  ///< a rank reduces what it has sent, without loading it again
+  reduce,      ///< reduces and reduce-scatters: it reduces p.own, and stores the result if it has an output
+  exchange,    ///< all-gathers and all-to-alls: it stores what it receives, and copies p.own to p.own_out
+};
+
+/// kOps: of reductions. E: any type in exchanges.
+template <OneShot kWhat, class E, Ops kOps = Ops::sum>
 class StreamingOneShot : public Stream<2, kOneShotLag> {
  public:
   using Base = Stream<2, kOneShotLag>;
@@ -32,7 +43,9 @@ class StreamingOneShot : public Stream<2, kOneShotLag> {
   }
 
  private:
-  using Slot = StreamWire<E>;
+  static constexpr bool kExchanges = kWhat == OneShot::exchange;
+  static constexpr bool kLoadsOwn = kWhat != OneShot::all_reduce;
+  using Slot = std::conditional_t<kExchanges, Escaped, StreamWire<E>>;
   using Data = typename Slot::Data;
   using Wire = typename Slot::Wire;
   using Stored = typename E::Stored;
@@ -55,34 +68,38 @@ class StreamingOneShot : public Stream<2, kOneShotLag> {
     asm volatile("" : "+l"(in), "+l"(out), "+l"(inbox), "+l"(outbox), "+r"(left));
     wait_for_previous();
 
-    Data own = load<kWhole>(in, left);  // of chunk t
+    Data own = load<kWhole>(p_.in, in, left);  // of chunk t
     const std::uint64_t epoch = device::read_epoch(*p_.counter);
-    Data next = load<kWhole>(in + chunk, ahead(left, 1));  // of chunk t + 1
+    Data next = load<kWhole>(p_.in, in + chunk, ahead(left, 1));  // of chunk t + 1
     if ((epoch & 1) != 0) {
       inbox += p_.parity_stride;
       outbox += p_.parity_stride;
     }
     send(own, outbox, left);
+    const std::byte* own_in = p_.own + begin_ + threadIdx.x * kStreamWidth;
+    if constexpr (kLoadsOwn) own = load<kWhole>(p_.own, own_in, left);
     let_next_start(p_.early);
     const bool failed = device::has_failed(p_.guard);
     settle(epoch);
-    if (failed) return poison(p_, 0);
+    if (failed) return give_up(p_, 0);
 
     in += 2 * chunk;
     unsigned slot = 0;  // of chunk t, in bytes
     // A warp without further packets ends before others of its block. Nobody waits for it to clear the last chunk.
     for (unsigned t = 0; warp_has(left); ++t) {
-      const Data later = load<kWhole>(in, ahead(left, 2));
+      const Data later = load<kWhole>(p_.in, in, ahead(left, 2));
+      Data next_own = next;
+      if constexpr (kLoadsOwn) next_own = load<kWhole>(p_.own, own_in += chunk, ahead(left, 1));
       in += chunk;
       const unsigned following = slot + chunk == p_.depth * chunk ? 0 : slot + chunk;
-      if (warp_has(ahead(left, 1)) && !await_credit(t + 1)) return poison(p_, t);
+      if (warp_has(ahead(left, 1)) && !await_credit(t + 1)) return give_up(p_, t);
       send(next, outbox + following, ahead(left, 1));
-      if (!finish<kWhole>(own, out, inbox + slot, left)) return poison(p_, t);
+      if (!finish<kWhole>(own, out, inbox + slot, left)) return give_up(p_, t);
       cleared(t + 1);
       out += chunk;
       slot = following;
       left = ahead(left, 1);
-      own = next;
+      own = next_own;
       next = later;
     }
   }
@@ -97,13 +114,26 @@ class StreamingOneShot : public Stream<2, kOneShotLag> {
   }
 
   template <bool kWhole>
-  [[nodiscard]] __device__ __forceinline__ Data load(const std::byte* in, int left) const {
+  [[nodiscard]] __device__ __forceinline__ Data load(const std::byte* base, const std::byte* in,
+                                                     int left) const {
     if constexpr (kWhole) {
       return load_whole_if<kStreamWidth>(left > 0, in);
     } else {
       if (left <= 0) return {};
-      return load_packet<Stored, kStreamWidth>(p_.in, static_cast<std::size_t>(in - p_.in), p_.bytes,
-                                               p_.aligned);
+      const auto at = static_cast<std::size_t>(in - base);
+      if constexpr (kExchanges) return load_bytes<kStreamWidth>(base, at, p_.bytes);
+      return load_packet<Stored, kStreamWidth>(base, at, p_.bytes, p_.aligned);
+    }
+  }
+  template <bool kWhole>
+  __device__ __forceinline__ void store(std::byte* base, std::byte* out, const Data& data) const {
+    const auto at = static_cast<std::size_t>(out - base);
+    if constexpr (kWhole) {
+      store_whole(out, data);
+    } else if constexpr (kExchanges) {
+      store_bytes<kStreamWidth>(base, at, p_.bytes, data);
+    } else {
+      store_packet<Stored, kStreamWidth>(base, at, p_.bytes, p_.aligned, data);
     }
   }
   __device__ __forceinline__ void send(const Data& data, std::byte* to, int left) const {
@@ -114,10 +144,12 @@ class StreamingOneShot : public Stream<2, kOneShotLag> {
       if (Slot::has_escape(wire)) Base::send_escapes(p_, p_.peer_inbox, to, Slot::byte_of(data));
     }
   }
-  /// Waits for the peer's packet, stores the reduction and clears the packet. With 2 ranks, a sum is the same in
-  /// either order.
+  /// Waits for the peer's packet, stores it or its reduction, and clears it.
   template <bool kWhole>
   __device__ __forceinline__ bool finish(const Data& own, std::byte* out, std::byte* inbox, int left) const {
+    if constexpr (kExchanges) {
+      if (p_.own_out != nullptr && left > 0) store<kWhole>(p_.own_out, p_.own_out + (out - p_.out), own);
+    }
     Wire wire;
     const bool came = device::wait_until_all(
         p_.guard, p_.phase,
@@ -136,35 +168,36 @@ class StreamingOneShot : public Stream<2, kOneShotLag> {
         Slot::restore(wire, byte);
       }
     }
-    const Data result = cuda::reduce<E, kOps, kStreamWidth, 2>(2, p_.scale, [&](int r) {
-      // Selecting takes time.
-      const bool is_own = kOps == Ops::sum ? r == 0 : r == p_.rank;
-      return is_own ? own : Slot::data(wire);
-    });
-    if constexpr (kWhole) {
-      store_whole(out, result);
-    } else {
-      store_packet<Stored, kStreamWidth>(p_.out, static_cast<std::size_t>(out - p_.out), p_.bytes, p_.aligned,
-                                         result);
+    Data result = Slot::data(wire);
+    if constexpr (!kExchanges) {
+      result = cuda::reduce<E, kOps, kStreamWidth, 2>(2, p_.scale, [&](int r) {
+        // Selecting takes time. With 2 ranks, a sum is the same in either order.
+        const bool is_own = kOps == Ops::sum ? r == 0 : r == p_.rank;
+        return is_own ? own : Slot::data(wire);
+      });
     }
+    if (kWhat != OneShot::reduce || p_.out != nullptr) store<kWhole>(p_.out, out, result);
     Slot::taken(inbox);
     return true;
   }
 
-  /// The call has failed: fills this thread's packets of the output with NaN, from chunk t on. Static, because a call
-  /// would force the members of this object into memory.
-  static __device__ __noinline__ void poison(const StreamParams& p, unsigned t) {
-    if (!p.poison) return;
+  /// The call has failed: fills this thread's packets of the output with NaN, from chunk t on, and copies the own ones.
+  /// Static, because a call would force the members of this object into memory.
+  static __device__ __noinline__ void give_up(const StreamParams& p, unsigned t) {
     const std::size_t begin = std::size_t{blockIdx.x} * p.slice;
     const std::size_t end = begin + p.slice < p.packets ? begin + p.slice : p.packets;
-    for (std::size_t i = begin + std::size_t{t} * p.movers + threadIdx.x; i < end; i += p.movers)
-      store_nan<kStreamWidth>(p.out, i * kStreamWidth, p.bytes);
+    for (std::size_t i = begin + std::size_t{t} * p.movers + threadIdx.x; i < end; i += p.movers) {
+      const std::size_t at = i * kStreamWidth;
+      if (p.poison) store_nan<kStreamWidth>(p.out, at, p.bytes);
+      if (kExchanges && p.own_out != nullptr)
+        store_bytes<kStreamWidth>(p.own_out, at, p.bytes, load_bytes<kStreamWidth>(p.own, at, p.bytes));
+    }
   }
 };
 
-template <class E, Ops kOps>
+template <OneShot kWhat, class E, Ops kOps = Ops::sum>
 __device__ __forceinline__ void streaming_one_shot(const StreamParams& params) {
-  using Kernel = StreamingOneShot<E, kOps>;
+  using Kernel = StreamingOneShot<kWhat, E, kOps>;
   __shared__ typename Kernel::Progress progress;
   Kernel(params, progress).run();
 }

@@ -16,7 +16,10 @@ constexpr std::size_t kCreditThreads = kCreditWarps * kWarp;
 constexpr std::size_t kSoonBytes = 16 << 20;
 
 constexpr ReductionKernel kOneShotKernel{"streaming_one_shot", TypeClass::any, 2};
+/// Reduces and reduce-scatters by one-shot.
+constexpr ReductionKernel kReduceKernel{"streaming_reduce", TypeClass::any, 2};
 constexpr ReductionKernel kTwoShotKernel{"streaming_two_shot"};
+constexpr PlainKernel kExchangeKernel{"streaming_exchange"};
 
 constexpr ScratchRegion kCreditScratch{[](const GroupShape& shape) {
   return shape.ranks == 1 ? std::size_t{0} : shape.blocks * sizeof(StreamCredits);
@@ -79,15 +82,20 @@ Plan make_plan(std::size_t packets, const PlanLimits& limits) {
   return plan;
 }
 
-template <bool kTwoShot>
-void run(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& limits,
-         const SymmetricOutput* /*output*/) {
-  const ReductionKernel& kernel = kTwoShot ? kTwoShotKernel : kOneShotKernel;
-  const auto most_threads =
-      static_cast<unsigned>(max_threads(kernel.variant(launcher.size(), is_sum(call.op))));
+/// What a rank sends and keeps of a call by one-shot, or its whole input and output.
+struct Blocks {
+  const std::byte* in = nullptr;
+  const std::byte* own = nullptr;
+  std::byte* out = nullptr;
+  std::byte* own_out = nullptr;
+};
+
+/// `launch`: (shape, params) queues the kernel, whose blocks have at most `most_threads`.
+template <bool kTwoShot, class Launch>
+void stream(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& limits, const Blocks& blocks,
+            bool escapes, unsigned most_threads, const Launch& launch) {
   const Slots slots = stream_slots(launcher.shape(), kTwoShot);
   // Packets with escapes have a byte of their own, behind the rings.
-  const bool escapes = type_class(call.type) != TypeClass::floats;
   const std::size_t capacity = slots.rank / (kStreamWidth + (escapes ? 1 : 0));
   const PlanLimits plan_limits{
       .capacity = capacity,
@@ -95,14 +103,15 @@ void run(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& lim
       .threads = std::min(limits.threads.value_or(most_threads), most_threads),
       .depth = kTwoShot ? kTwoShotDepth : kOneShotDepth,
       .lag = kTwoShot ? kTwoShotLag : kOneShotLag};
-  const bool wanted = call.gets_out();
   StreamParams params;
   params.rank = launcher.rank();
   params.size = launcher.size();
   params.root = call.collective == Collective::reduce ? call.root.value : kNoRoot;
   params.phase = DeviceFault::phase_of(call.collective);
-  params.aligned = is_aligned(call.in_at()) && (!wanted || is_aligned(call.out_at()));
-  params.poison = wanted && launcher.poisons(call.type);
+  // Nothing is aligned, too.
+  params.aligned =
+      is_aligned(blocks.in) && is_aligned(blocks.own) && is_aligned(blocks.out) && is_aligned(blocks.own_out);
+  params.poison = blocks.out != nullptr && launcher.poisons(call.type);
   params.counter = launcher.head<EpochCounter>(kLamportScratch, launcher.rank());
   params.inbox = launcher.scratch(kLamportScratch, launcher.rank()) + slots.begin;
   for (int step = 1; step < launcher.size(); ++step) {
@@ -123,9 +132,12 @@ void run(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& lim
   const std::size_t pieces =
       kTwoShot ? static_cast<std::size_t>(launcher.size() - (params.root == kNoRoot ? 0 : 1)) : 1;
   const std::size_t bytes = call.block_bytes();
+  const auto from = [](auto* block, std::size_t done) { return block == nullptr ? nullptr : block + done; };
   for (std::size_t done = 0; done < bytes; done += kStreamLaunchBytes) {
-    params.in = call.in_at(done);
-    params.out = wanted ? call.out_at(done) : nullptr;
+    params.in = blocks.in + done;
+    params.own = blocks.own + done;
+    params.out = from(blocks.out, done);
+    params.own_out = from(blocks.own_out, done);
     params.bytes = std::min(bytes - done, kStreamLaunchBytes);
     const std::size_t packets = ceil_div(ceil_div(params.bytes, kStreamWidth), pieces);
     const Plan plan = make_plan(packets, plan_limits);
@@ -137,30 +149,60 @@ void run(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& lim
     params.depth = static_cast<std::uint32_t>(plan.depth);
     params.slice = static_cast<std::uint32_t>(plan.slice);
     params.block_stride = static_cast<std::uint32_t>(plan.ring * kStreamWidth);
-    launcher.launch(kernel, call,
-                    {.grid = static_cast<unsigned>(plan.blocks),
-                     .block = static_cast<unsigned>(plan.threads),
-                     .lets_next_start = params.early},
-                    params);
+    launch(LaunchShape{.grid = static_cast<unsigned>(plan.blocks),
+                       .block = static_cast<unsigned>(plan.threads),
+                       .lets_next_start = params.early},
+           params);
   }
 }
 
-constexpr std::array kOneShotKernels{&kOneShotKernel};
+template <bool kTwoShot>
+void run(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& limits,
+         const SymmetricOutput* /*output*/) {
+  const ReductionKernel& kernel = kTwoShot                                    ? kTwoShotKernel
+                                  : call.collective == Collective::all_reduce ? kOneShotKernel
+                                                                              : kReduceKernel;
+  const auto in_of = [&](int r) { return call.in_at(call.in_offset(r)); };
+  const Blocks blocks{.in = in_of(launcher.right(1)),
+                      .own = in_of(launcher.rank()),
+                      .out = call.gets_out() ? call.out_at() : nullptr};
+  stream<kTwoShot>(
+      launcher, call, limits, blocks, type_class(call.type) != TypeClass::floats,
+      static_cast<unsigned>(max_threads(kernel.variant(launcher.size(), is_sum(call.op)))),
+      [&](const LaunchShape& shape, StreamParams& params) { launcher.launch(kernel, call, shape, params); });
+}
+
+void run_exchange(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& limits,
+                  const SymmetricOutput* /*output*/) {
+  const Transfers transfers = transfers_of(call);
+  const Transfer& peer = transfers[static_cast<std::size_t>(launcher.right(1))];
+  const Transfer& own = transfers[static_cast<std::size_t>(launcher.rank())];
+  stream<false>(
+      launcher, call, limits,
+      {.in = peer.in, .own = own.in, .out = peer.out, .own_out = own.in == own.out ? nullptr : own.out}, true,
+      static_cast<unsigned>(max_threads(2)), [&](const LaunchShape& shape, StreamParams& params) {
+        launcher.launch(kExchangeKernel, shape, params);
+      });
+}
+
+constexpr std::array kOneShotKernels{&kOneShotKernel, &kReduceKernel};
 constexpr std::array kTwoShotKernels{&kTwoShotKernel};
+constexpr std::array kExchangeKernels{&kExchangeKernel};
 constexpr std::array kRegions{&kLamportScratch, &kCreditScratch};
 
 }  // namespace
 
-const DeviceAlgorithm kStreamingOneShot{{.name = "streaming_one_shot",
-                                         .kind = Algorithm::one_shot,
-                                         .collectives = {Collective::all_reduce},
-                                         .most_ranks = 2,
-                                         .takes_blocks = true,
-                                         .takes_threads = true},
-                                        run<false>,
-                                        kOneShotKernels,
-                                        {},
-                                        kRegions};
+const DeviceAlgorithm kStreamingOneShot{
+    {.name = "streaming_one_shot",
+     .kind = Algorithm::one_shot,
+     .collectives = {Collective::all_reduce, Collective::reduce, Collective::reduce_scatter},
+     .most_ranks = 2,
+     .takes_blocks = true,
+     .takes_threads = true},
+    run<false>,
+    kOneShotKernels,
+    {},
+    kRegions};
 const DeviceAlgorithm kStreamingTwoShot{{.name = "streaming_two_shot",
                                          .kind = Algorithm::two_shot,
                                          .collectives = {Collective::all_reduce, Collective::reduce},
@@ -170,5 +212,16 @@ const DeviceAlgorithm kStreamingTwoShot{{.name = "streaming_two_shot",
                                         kTwoShotKernels,
                                         {},
                                         kRegions};
+
+const DeviceAlgorithm kStreamingExchange{{.name = "streaming_exchange",
+                                          .kind = Algorithm::one_shot,
+                                          .collectives = {Collective::all_gather, Collective::all_to_all},
+                                          .most_ranks = 2,
+                                          .takes_blocks = true,
+                                          .takes_threads = true},
+                                         run_exchange,
+                                         {},
+                                         kExchangeKernels,
+                                         kRegions};
 
 }  // namespace onehop::cuda

@@ -15,6 +15,7 @@ namespace onehop::cuda {
 struct DeviceAlgorithm;
 extern const DeviceAlgorithm kStreamingOneShot;
 extern const DeviceAlgorithm kStreamingTwoShot;
+extern const DeviceAlgorithm kStreamingExchange;
 
 /// Bytes of a packet.
 inline constexpr unsigned kStreamWidth = 16;
@@ -83,7 +84,10 @@ struct StreamParams {
   int size = 0;
   DeviceGuard guard;
 
-  int root = kNoRoot;  ///< of a reduce
+  const std::byte* own =
+      nullptr;  ///< streaming_reduce and _exchange: what this rank reduces or copies; it sends `in`
+  std::byte* own_out = nullptr;  ///< streaming_exchange: where it copies it; null: it is there
+  int root = kNoRoot;            ///< of a reduce
   std::size_t bytes = 0;
   std::size_t phase_stride = 0;
   std::size_t rank_stride = 0;

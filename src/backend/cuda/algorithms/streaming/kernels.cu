@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/cuda/algorithms/streaming/one_shot.cuh"
+
+extern "C" __global__ void __launch_bounds__(512, 2)
+    streaming_exchange(const __grid_constant__ onehop::cuda::StreamParams params) {
+  onehop::cuda::streaming_one_shot<onehop::cuda::OneShot::exchange, onehop::cuda::element::u32>(params);
+}

@@ -48,20 +48,19 @@ TEST(Selector, UsesWhatWasFastestWithTwoGpus) {
             {128 * kMiB - 1, "streaming_one_shot"},
             {kNoLimit, longest}});
     expect(all_reduce, TypeClass::any,
-           {{128 * kKiB, "ll_one_shot"}, {128 * kMiB - 1, "streaming_one_shot"}, {kNoLimit, longest}});
+           {{64 * kKiB, "ll_one_shot"}, {128 * kMiB - 1, "streaming_one_shot"}, {kNoLimit, longest}});
     expect(reduce, TypeClass::floats,
            {{32 * kKiB, "ll_one_shot"},
             {kMiB - 1, "lamport_one_shot"},
             {16 * kMiB, "streaming_one_shot"},
             {kNoLimit, "reduce_from_peers"}});
     expect(reduce, TypeClass::any,
-           {{128 * kKiB, "ll_one_shot"}, {16 * kMiB, "streaming_one_shot"}, {kNoLimit, "reduce_from_peers"}});
+           {{64 * kKiB, "ll_one_shot"}, {16 * kMiB, "streaming_one_shot"}, {kNoLimit, "reduce_from_peers"}});
     for (const TypeClass types : kClasses) {
-      expect(reduce_scatter, types, {{32 * kKiB, "ll_one_shot"}, {kNoLimit, "streaming_one_shot"}});
+      expect(reduce_scatter, types, {{kNoLimit, "streaming_one_shot"}});
       for (const Collective collective : {all_gather, all_to_all})
         expect(collective, types,
-               {{32 * kKiB, "point_to_point"},
-                {64 * kMiB - 1, "streaming_exchange"},
+               {{96 * kMiB - 1, "streaming_exchange"},
                 {kNoLimit, symmetric ? "copy_engine" : "streaming_exchange"}});
       for (const Collective collective : {broadcast, gather, scatter})
         expect(collective, types,
@@ -302,8 +301,8 @@ TEST(Selector, UsesTheFirstRowOfTheGroupsOwnTableThatMatches) {
   const CollectiveCall floats = call_of(all_gather, DType::f32, Buffers::symmetric);
   const CollectiveCall integers = call_of(all_gather, DType::u8, Buffers::symmetric);
   expect_ranges(selector, floats,
-                {{kMiB, "point_to_point"}, {2 * kMiB, "copy_engine"}, {64 * kMiB - 1, "streaming_exchange"}});
-  expect_ranges(selector, integers, {{2 * kMiB, "copy_engine"}, {64 * kMiB - 1, "streaming_exchange"}});
+                {{kMiB, "point_to_point"}, {2 * kMiB, "copy_engine"}, {96 * kMiB - 1, "streaming_exchange"}});
+  expect_ranges(selector, integers, {{2 * kMiB, "copy_engine"}, {96 * kMiB - 1, "streaming_exchange"}});
   EXPECT_EQ(chosen(selector, call_of(all_gather, DType::u8), kMiB), "streaming_exchange")
       << "copy engines need symmetric outputs";
 }

@@ -28,6 +28,14 @@ std::vector<Stream> streams_of(const Case& each) {
   return all;
 }
 
+/// The cases that stream: other algorithms carry short blocks that are not whole packets.
+template <class Body>
+void for_each_stream(const DeviceAlgorithm& algorithm, Body&& body) {
+  for_each_case_until_failure(algorithm, [&](const Case& each) {
+    if (run(each).front()->all<Launch>().front().kernel.starts_with("streaming_")) body(each);
+  });
+}
+
 constexpr std::array kStreaming{&kStreamingOneShot, &kStreamingTwoShot, &kStreamingExchange};
 
 /// For each packet of a slice there is one of each of these pieces in the message.
@@ -40,7 +48,7 @@ TEST(Streaming, SpreadsEveryPacketOverBlocksWithRingsThatDoNotOverlap) {
   for (const DeviceAlgorithm* algorithm : kStreaming) {
     const ScratchRegion& buffers = *algorithm->scratch[0];
     const ScratchRegion& credits = *algorithm->scratch[1];
-    for_each_case_until_failure(*algorithm, [&](const Case& each) {
+    for_each_stream(*algorithm, [&](const Case& each) {
       const RecordingLauncher launcher(each.shape, 0);
       const auto [p, shape, chunk] = streams_of(each).front();
       const std::size_t width = 16 * pieces_of(each);
@@ -77,7 +85,7 @@ TEST(Streaming, ExchangesCreditsWhereRingsAreReused) {
   for (const DeviceAlgorithm* algorithm : kStreaming) {
     const unsigned lag = algorithm == &kStreamingTwoShot ? kTwoShotLag : kOneShotLag;
     std::set<bool> seen;
-    for_each_case_until_failure(*algorithm, [&](const Case& each) {
+    for_each_stream(*algorithm, [&](const Case& each) {
       const auto [p, shape, chunk] = streams_of(each).front();
       EXPECT_TRUE(p.movers >= 32 && p.movers % 32 == 0) << p.movers;
       const bool reused = std::size_t{p.slice} * 16 > p.depth * chunk;
@@ -98,7 +106,7 @@ TEST(Streaming, ExchangesCreditsWhereRingsAreReused) {
 
 TEST(Streaming, WritesWhereThePeerReads) {
   for (const DeviceAlgorithm* algorithm : kStreaming) {
-    for_each_case_until_failure(*algorithm, [&](const Case& each) {
+    for_each_stream(*algorithm, [&](const Case& each) {
       const std::vector<Stream> all = streams_of(each);
       for (std::size_t r = 0; r < all.size(); ++r) {
         const StreamParams& own = all[r].params;
@@ -126,7 +134,7 @@ TEST(Streaming, WritesWhereThePeerReads) {
 
 TEST(Streaming, SendsThePeersBlockByOneShotAndReducesOrCopiesTheOwnOne) {
   for (const DeviceAlgorithm* algorithm : {&kStreamingOneShot, &kStreamingExchange}) {
-    for_each_case_until_failure(*algorithm, [&](const Case& each) {
+    for_each_stream(*algorithm, [&](const Case& each) {
       const std::vector<Stream> all = streams_of(each);
       for (int r = 0; r < 2; ++r) {
         const StreamParams& p = all[static_cast<std::size_t>(r)].params;
@@ -144,6 +152,38 @@ TEST(Streaming, SendsThePeersBlockByOneShotAndReducesOrCopiesTheOwnOne) {
       }
     });
   }
+}
+
+TEST(Streaming, LeavesShortBlocksThatAreNotWholePacketsToOthers) {
+  const auto kernel = [](const DeviceAlgorithm& algorithm, Collective collective, DType type,
+                         std::size_t bytes) {
+    const Case each{.algorithm = &algorithm,
+                    .collective = collective,
+                    .shape = {.ranks = 2, .staging_bytes = 16 << 20, .blocks = 132},
+                    .type = type,
+                    .bytes = bytes};
+    const auto launchers = run(each);
+    const std::string_view first = launchers.front()->all<Launch>().front().kernel;
+    EXPECT_EQ(launchers.back()->all<Launch>().front().kernel, first);
+    return first;
+  };
+  for (const Collective collective : {Collective::all_gather, Collective::all_to_all}) {
+    EXPECT_EQ(kernel(kStreamingExchange, collective, DType::u8, 16), "streaming_exchange");
+    EXPECT_EQ(kernel(kStreamingExchange, collective, DType::u8, 17), "exchange");
+    EXPECT_EQ(kernel(kStreamingExchange, collective, DType::f32, 128 * kKiB - 4), "exchange");
+    EXPECT_EQ(kernel(kStreamingExchange, collective, DType::f32, 128 * kKiB + 4), "streaming_exchange");
+    EXPECT_EQ(kernel(kStreamingExchange, collective, DType::bf16, 4 * kMiB - 2), "exchange");
+    EXPECT_EQ(kernel(kStreamingExchange, collective, DType::bf16, 4 * kMiB + 2), "streaming_exchange");
+  }
+  const auto reduce_scatter = [&](DType type, std::size_t bytes) {
+    return kernel(kStreamingOneShot, Collective::reduce_scatter, type, bytes);
+  };
+  EXPECT_EQ(reduce_scatter(DType::bf16, 32), "streaming_reduce");
+  EXPECT_EQ(reduce_scatter(DType::bf16, 8 * kMiB - 2), "lamport_reduce_scatter");
+  EXPECT_EQ(reduce_scatter(DType::bf16, 8 * kMiB + 2), "streaming_reduce");
+  EXPECT_EQ(reduce_scatter(DType::i32, 256 * kKiB - 4), "ll_reduce_scatter");
+  EXPECT_EQ(reduce_scatter(DType::i32, 256 * kKiB + 4), "streaming_reduce");
+  EXPECT_EQ(kernel(kStreamingOneShot, Collective::reduce, DType::bf16, 6), "streaming_reduce") << "one block";
 }
 
 TEST(StreamingOneShot, CutsWhatOneBlockCouldNotCountIntoLaunches) {
@@ -174,7 +214,10 @@ TEST(Streaming, UsesTheShapesThatWereMeasured) {
     unsigned movers;
     unsigned depth;
   };
-  constexpr Expected kExpected[] = {{&kStreamingOneShot, 2, 256 * kKiB, 32, 512, 512, 1},
+  constexpr Expected kExpected[] = {{&kStreamingOneShot, 2, 512, 1, 64, 64, 1},
+                                    {&kStreamingOneShot, 2, 128 * kKiB, 128, 64, 64, 1},
+                                    {&kStreamingOneShot, 2, 512 * kKiB, 128, 256, 256, 1},
+                                    {&kStreamingOneShot, 2, kMiB, 128, 512, 512, 1},
                                     {&kStreamingOneShot, 2, 4 * kMiB, 131, 512, 512, 4},
                                     {&kStreamingOneShot, 2, 8 * kMiB, 132, 512, 512, 8},
                                     {&kStreamingOneShot, 2, 15 * kMiB, 132, 512, 512, 15},
@@ -193,7 +236,7 @@ TEST(Streaming, UsesTheShapesThatWereMeasured) {
     EXPECT_EQ(shape.block, expected.block) << each.describe();
     EXPECT_EQ(p.movers, expected.movers) << each.describe();
     EXPECT_EQ(p.depth, expected.depth) << each.describe();
-    EXPECT_FALSE(p.early) << each.describe();
+    EXPECT_EQ(p.early, expected.block <= 256 && expected.ranks == 2) << each.describe();
     EXPECT_EQ(p.soon, expected.algorithm == &kStreamingOneShot && expected.bytes <= 16 * kMiB)
         << each.describe();
   }

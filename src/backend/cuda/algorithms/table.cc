@@ -69,34 +69,34 @@ constexpr std::uint64_t kMiB = 1 << 20;
 // reduces while it sends: on H100s, it and Lamport two-shot take 39.9 and 39.5 us at 8 MB, 77.3 and 78.9 us at 16 MB
 // (bench/results/gpu-streaming-h100x4.md).
 //
-// Integers have LL packets, which send twice the data, and the stream. With 2 ranks both take as long somewhere between 128
-// and 256 KB. With 4, LL packets and the stream take 5.1 and 6.2 us at 192 KB, 6.26 and 6.34 at 256 KB, 12.5 and 7.5 at
+// Integers have LL packets, which send twice the data, and the stream. With 2 ranks they take 1.99 and 2.02 us at 64 KB, 2.17
+// and 2.14 at 96 KB. With 4, LL packets and the stream take 5.1 and 6.2 us at 192 KB, 6.26 and 6.34 at 256 KB, 12.5 and 7.5 at
 // 512 KB; in a reduce 5.1 and 5.9, 6.26 and 6.04, 12.5 and 7.1 (bench/results/gpu-streaming-h200x4.md).
 //
 // With 2 ranks, one-shot moves no more bytes than two-shot, so all-reduces stream in one trip. Lamport one-shot and the
-// stream take 3.27 and 3.54 us at 512 KB, 5.00 and 4.95 us at 1 MB, 8.6 and 8.15 us at 2 MB
-// (bench/results/gpu-streaming-h100x2.md).
+// stream take 3.28 and 3.30 us at 512 KB, 4.77 and 4.77 at 1 MB, and on H100s 8.6 and 8.15 us at 2 MB
+// (bench/results/gpu-streaming-h100x2.md). Reduce-scatters, all-gathers and all-to-alls stream at every size: 1.5 us for 1 KB,
+// 25.8 for 16 MB, where LL packets take 1.8, and rings 30 and 32. In reduces, the stream takes 25.8 us at 8 MB and the rings
+// 26.9, at 32 MB 98.2 and 96.4 (bench/results/gpu-kernels.md).
 //
 // Copy engines move more bytes per second than kernels do. The barriers and the start of a copy take 17 us more
 // than kernels do; every further copy takes 4 us. For each megabyte that a rank sends, copies take 0.35 us less.
 // In all-reduces of 4 ranks that was so on H200s only (4246 us for 1 GB); on H100s they take 5529 us, and the stream 4619.
 //
 // A reduce over LL packets or Lamport buffers, of which only the root keeps the result, waits for no release.
-// With 4 ranks 1 MB takes 7.1 us, through rings 15; with 2 ranks 4 MB take 14.4 and 15.6 us. With 4 ranks, the stream
+// With 4 ranks 1 MB takes 7.1 us, through rings 15. With 4 ranks, the stream
 // takes 7.6 us at 1 MB, and it and Lamport two-shot 11.1 and 11.9 us at 2 MB, 20.0 and 21.0 us at 4 MB.
 constexpr std::array kTwoRanks{
     Row{{all_reduce, reduce}, kFloats, kAnyBuffers, 32 * kKiB, &kLLOneShot},
     Row{{all_reduce, reduce}, kFloats, kAnyBuffers, kMiB - 1, &kLamportOneShot},
-    Row{{all_reduce, reduce}, kAny, kAnyBuffers, 128 * kKiB, &kLLOneShot},
+    Row{{all_reduce, reduce}, kAny, kAnyBuffers, 64 * kKiB, &kLLOneShot},
     Row{{all_reduce}, kAny, kAnyBuffers, 128 * kMiB - 1, &kStreamingOneShot},
     Row{{all_reduce}, kAny, kSymmetric, kNoLimit, &kCopyEngineTwoShot},
     Row{{all_reduce}, kAny, kAnyBuffers, kNoLimit, &kStreamingOneShot},
     Row{{reduce}, kAny, kAnyBuffers, 16 * kMiB, &kStreamingOneShot},
     Row{{reduce}, kAny, kAnyBuffers, kNoLimit, &kReduceFromPeers},
-    Row{{reduce_scatter}, kAny, kAnyBuffers, 32 * kKiB, &kLLOneShot},
     Row{{reduce_scatter}, kAny, kAnyBuffers, kNoLimit, &kStreamingOneShot},
-    Row{{all_gather, all_to_all}, kAny, kAnyBuffers, 32 * kKiB, &kPointToPoint},
-    Row{{all_gather, all_to_all}, kAny, kAnyBuffers, 64 * kMiB - 1, &kStreamingExchange},
+    Row{{all_gather, all_to_all}, kAny, kAnyBuffers, 96 * kMiB - 1, &kStreamingExchange},
     Row{{all_gather, all_to_all}, kAny, kSymmetric, kNoLimit, &kCopyEngine},
     Row{{all_gather, all_to_all}, kAny, kAnyBuffers, kNoLimit, &kStreamingExchange},
     Row{kBlockMoves, kAny, kAnyBuffers, 64 * kMiB - 1, &kPointToPoint},

@@ -5,6 +5,8 @@
 #include <array>
 
 #include "backend/cuda/algorithm.h"
+#include "backend/cuda/algorithms/point_to_point/channel_launch.h"
+#include "backend/cuda/algorithms/push/push.h"
 #include "backend/cuda/algorithms/push/push_algorithms.h"
 
 namespace onehop::cuda {
@@ -12,6 +14,8 @@ namespace {
 
 constexpr std::size_t kWarp = 32;
 constexpr std::size_t kCreditThreads = kCreditWarps * kWarp;
+/// One-shot: the fewest threads of a block.
+constexpr std::size_t kFewestThreads = 64;
 /// One-shot: the longest message beside which the next kernel may start (sync/call.cuh). It is worth up to 4%.
 constexpr std::size_t kSoonBytes = 16 << 20;
 
@@ -51,6 +55,7 @@ struct PlanLimits {
   std::size_t capacity = 0;  ///< packets that the rings of one source have room for
   std::size_t blocks = 1;
   std::size_t threads = 0;
+  bool spread = false;    ///< blocks of a short message have fewer threads
   std::size_t depth = 0;  ///< chunks of a ring that is reused, if there is room
   unsigned lag = 0;
 };
@@ -62,8 +67,13 @@ Plan make_plan(std::size_t packets, const PlanLimits& limits) {
     plan.slice = ceil_div(packets, blocks * kWarp) * kWarp;
     plan.blocks = ceil_div(packets, plan.slice);
   };
+  // Small blocks start sooner, and are on more multiprocessors.
+  if (limits.spread) {
+    plan.threads = std::clamp(ceil_div(ceil_div(packets, limits.blocks), kWarp) * kWarp,
+                              std::min(kFewestThreads, limits.threads), limits.threads);
+  }
   // Every packet has a place of its own, if there is room. Longer rings would only take more of the L2 cache.
-  plan.movers = limits.threads;
+  plan.movers = plan.threads;
   spread(std::clamp<std::size_t>(ceil_div(packets, plan.movers), 1, limits.blocks));
   plan.depth = ceil_div(plan.slice, plan.movers);
   plan.ring = plan.slice;
@@ -101,6 +111,7 @@ void stream(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& 
       .capacity = capacity,
       .blocks = std::min(limits.blocks.value_or(launcher.shape().blocks), launcher.shape().blocks),
       .threads = std::min(limits.threads.value_or(most_threads), most_threads),
+      .spread = !kTwoShot && !limits.threads,
       .depth = kTwoShot ? kTwoShotDepth : kOneShotDepth,
       .lag = kTwoShot ? kTwoShotLag : kOneShotLag};
   StreamParams params;
@@ -156,9 +167,23 @@ void stream(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& 
   }
 }
 
+/// Where blocks are not whole packets, those behind the first one are not aligned, either. This is the longest such block
+/// that point-to-point channels exchange, or the push algorithms reduce, in less time than a stream: an all-gather of 1028
+/// bytes of bf16 takes 2.0 and 3.1 us, a reduce-scatter of 4 MB 10.4 and 13.1 (bench/results/gpu-kernels.md).
+std::size_t longest_ragged(const CollectiveCall& call) {
+  if (call.block_bytes() % kStreamWidth == 0) return 0;
+  if (call.collective == Collective::reduce_scatter)
+    return type_class(call.type) == TypeClass::floats ? std::size_t{8} << 20 : kLLSlotBytes;
+  return call.block_bytes() % sizeof(std::uint32_t) == 0 ? std::size_t{128} << 10 : std::size_t{4} << 20;
+}
+
 template <bool kTwoShot>
 void run(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& limits,
          const SymmetricOutput* /*output*/) {
+  if (call.collective == Collective::reduce_scatter && call.block_bytes() <= longest_ragged(call)) {
+    const bool floats = type_class(call.type) == TypeClass::floats;
+    return (floats ? kLamportOneShot : kLLOneShot).run(launcher, call, limits, nullptr);
+  }
   const ReductionKernel& kernel = kTwoShot                                    ? kTwoShotKernel
                                   : call.collective == Collective::all_reduce ? kOneShotKernel
                                                                               : kReduceKernel;
@@ -175,6 +200,8 @@ void run(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& lim
 void run_exchange(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& limits,
                   const SymmetricOutput* /*output*/) {
   const Transfers transfers = transfers_of(call);
+  if (call.block_bytes() <= longest_ragged(call))
+    return exchange(launcher, transfers, DeviceFault::phase_of(call.collective));
   const Transfer& peer = transfers[static_cast<std::size_t>(launcher.right(1))];
   const Transfer& own = transfers[static_cast<std::size_t>(launcher.rank())];
   stream<false>(

@@ -76,7 +76,7 @@ constexpr std::uint64_t kMiB = 1 << 20;
 // With 2 ranks, one-shot moves no more bytes than two-shot, so all-reduces stream in one trip. Lamport one-shot and the
 // stream take 3.28 and 3.30 us at 512 KB, 4.77 and 4.77 at 1 MB, and on H100s 8.6 and 8.15 us at 2 MB
 // (bench/results/gpu-streaming-h100x2.md). Reduce-scatters, all-gathers and all-to-alls stream at every size: 1.5 us for 1 KB,
-// 25.8 for 16 MB, where LL packets take 1.8, and rings 30 and 32. In reduces, the stream takes 25.8 us at 8 MB and the rings
+// 25.8 for 16 MB, where LL packets take 1.8, Lamport buffers 30 and rings 32. In reduces, the stream takes 25.8 us at 8 MB and the rings
 // 26.9, at 32 MB 98.2 and 96.4 (bench/results/gpu-kernels.md).
 //
 // Copy engines move more bytes per second than kernels do. The barriers and the start of a copy take 17 us more
@@ -84,8 +84,8 @@ constexpr std::uint64_t kMiB = 1 << 20;
 // In all-reduces of 4 ranks that was so on H200s only (4246 us for 1 GB); on H100s they take 5529 us, and the stream 4619.
 //
 // A reduce over LL packets or Lamport buffers, of which only the root keeps the result, waits for no release.
-// With 4 ranks 1 MB takes 7.1 us, through rings 15. With 4 ranks, the stream
-// takes 7.6 us at 1 MB, and it and Lamport two-shot 11.1 and 11.9 us at 2 MB, 20.0 and 21.0 us at 4 MB.
+// With 4 ranks 1 MB takes 7.1 us, through rings 15, and by the stream 7.6. The stream and Lamport two-shot take 11.1 and 11.9 us
+// at 2 MB, 20.0 and 21.0 us at 4 MB.
 constexpr std::array kTwoRanks{
     Row{{all_reduce, reduce}, kFloats, kAnyBuffers, 32 * kKiB, &kLLOneShot},
     Row{{all_reduce, reduce}, kFloats, kAnyBuffers, kMiB - 1, &kLamportOneShot},

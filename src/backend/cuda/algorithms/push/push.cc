@@ -31,7 +31,7 @@ constexpr ReductionKernel kLamportTwoShotKernel{"lamport_two_shot", TypeClass::f
 constexpr ReductionKernel kLamportReduceScatterKernel{"lamport_reduce_scatter", TypeClass::floats};
 
 /// The longest message of a two-shot over Lamport buffers. Between 2 ranks longer messages stream, for which half is enough:
-/// by default 15 MiB of floats fit the rings without reuse, and 16 MiB take as long if they do not.
+/// by default 15 MiB of floats fit the rings without reuse, and 16 MiB, which do not, took no less time when they did.
 std::size_t lamport_bytes(const GroupShape& shape) {
   const std::size_t unit = std::size_t{512} * static_cast<std::size_t>(shape.ranks);
   const std::size_t bytes = shape.ranks == 2 ? shape.staging_bytes / 2 : shape.staging_bytes;

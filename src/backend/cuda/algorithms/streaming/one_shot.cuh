@@ -6,8 +6,8 @@
 // The rule of two calls and the credits need data in both directions. So in a reduce, the root sends its input, too, which
 // nobody needs. A broadcast or a send would double its bytes, and so they use point-to-point channels, as long reduces do.
 //
-// While a thread waits for chunk t, it has sent chunk t + 1 and is loading chunk t + 2. So the input is read once, and
-// the link is busy while data is added. It sends chunk t + 1 only when it has cleared chunk t - 1. So when all warps of
+// While a thread waits for chunk t, it has sent chunk t + 1 and is loading chunk t + 2. So an all-reduce reads its input once,
+// and the link is busy while data is added. It sends chunk t + 1 only when it has cleared chunk t - 1. So when all warps of
 // a block have cleared c + 2 chunks, the peers have cleared c.
 //
 // A kernel of this size starts only when the previous one has ended, so every instruction before the first packet is sent

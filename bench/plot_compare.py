@@ -118,8 +118,11 @@ def collective_of(part):
     return part.get("collective", MEASURABLE[0])
 
 
-def group_name(group):
-    return f'{name_of(collective_of(group), group["ranks"], group["type"], group["op"])}, {group["mode"]}'
+def group_names(groups):
+    """The titles of their panels. If there are other collectives, all-reduce does not go without saying."""
+    several = len({collective_of(group) for group in groups}) > 1
+    return [("all-reduce, " if several and collective_of(group) == "all-reduce" else "") +
+            f'{name_of(collective_of(group), group["ranks"], group["type"], group["op"])}, {group["mode"]}' for group in groups]
 
 
 def headline(parts):
@@ -151,14 +154,21 @@ def is_peer(name):
     return not name.startswith("onehop")
 
 
+def curve_of(name):
+    """Both ways of PyTorch are one curve, and so are versions of NCCL ("nccl", "nccl-2.32"): the faster one counts."""
+    return "pytorch" if name.startswith("pytorch") else re.sub(r"^nccl-\d[\d.]*", "nccl", name)
+
+
 def relative(group):
-    """{name: [(bytes, time over that of the fastest peer)]} of a group of compare_gpu.py. PyTorch counts once, with its faster way."""
+    """{name: [(bytes, time over that of the fastest peer)]} of a group of compare_gpu.py, at sizes at which all peers were measured."""
     series = {}
+    everybody = {curve_of(name) for row in group["rows"] for name in row["times"] if is_peer(name)}
     for row in group["rows"]:
-        times = {name: us for name, us in row["times"].items() if not name.startswith("pytorch")}
-        pytorch = [us for name, us in row["times"].items() if name.startswith("pytorch")]
-        if pytorch:
-            times["pytorch"] = min(pytorch)
+        times = {}
+        for name, us in row["times"].items():
+            times[curve_of(name)] = min(us, times.get(curve_of(name), us))
+        if not everybody <= times.keys():
+            continue
         peers = [us for name, us in times.items() if is_peer(name)]
         for name, us in times.items() if peers and row["bytes"] > 0 else ():
             series.setdefault(name, []).append((row["bytes"], us / min(peers)))
@@ -186,17 +196,18 @@ def merged(machines):
     return [f"{key[0]}({', '.join(commits)}){key[1]}" if isinstance(key, tuple) else key for key, commits in lines.items()]
 
 
-def gpu_picture(comparison):
+def gpu_picture(comparison, only=""):
+    groups = [(title, group) for title, group in zip(group_names(comparison["groups"]), comparison["groups"]) if only in title]
     panels, left_out = [], []
-    for group in comparison["groups"]:
+    for title, group in groups:
         series, rest = most_telling(relative(group))
         if series:
-            panels.append((group_name(group), series))
+            panels.append((title, series))
         left_out += [name for name in rest if name not in left_out]
-    return {"head": f"{headline(comparison['groups'])} between GPUs: time relative to the fastest peer", "panels": panels,
+    return {"head": f"{headline([group for _, group in groups])} between GPUs: time relative to the fastest peer", "panels": panels,
             "baseline": "the fastest peer at that size", "left_out": left_out,
-            "feet": ["The slowest rank, median over replays. No side used multicast (NVLS). sym.: symmetric memory is promised; "
-                     "windows: NCCL's symmetric windows.", *merged(comparison.get("machines", []))]}
+            "feet": ["The slowest rank, median over replays. No side used multicast (NVLS). sym.: symmetric memory is promised; windows: NCCL's "
+                     "symmetric windows. Of several versions the faster one.", *merged(comparison.get("machines", []))]}
 
 
 def decode_title(report):
@@ -342,8 +353,7 @@ def drawing(reports, files, arguments):
     elif len(reports) > 1:
         stop("several reports, and not all of them are of onehop.bench.decode; draw each by itself")
     elif formats == {"onehop-comparison"}:
-        reports[0]["groups"] = [group for group in reports[0]["groups"] if arguments.only in group_name(group)]
-        picture = gpu_picture(reports[0])
+        picture = gpu_picture(reports[0], arguments.only)
     elif "openmpi" in reports[0]:
         picture = openmpi_picture(reports[0])
         picture["panels"] = [panel for panel in picture["panels"] if arguments.only in panel[0]]
@@ -398,6 +408,13 @@ def self_test():
     rows[0]["times"] |= {"nccl": 4.0, "nccl-sym": 2.0, "pytorch-one-shot": 3.0, "pytorch-two-shot": 5.0}
     rows.append({"bytes": 1 << 31, "times": {"onehop": 1.0}})  # nothing to compare with
     group = {"ranks": 2, "type": "bf16", "op": "sum", "mode": "chain", "names": names, "rows": rows}
+    versions = {"onehop": 1.0, "nccl": 4.0, "nccl-2.32": 2.0, "nccl-sym": 4.0, "nccl-2.32-sym": 8.0}
+    assert relative(group | {"rows": [{"bytes": 1024, "times": versions}]}) == {
+        "onehop": [(1024, 0.5)], "nccl": [(1024, 1.0)], "nccl-sym": [(1024, 2.0)]}, "the faster version"
+    others = {"groups": [group, group | {"collective": "reduce"}]}
+    for only in ("all-reduce, 2 ranks", "reduce, 2 ranks, bf16 sum, chain"):
+        assert [title for title, _ in gpu_picture(others, only)["panels"]][0].startswith("all-reduce"), only
+    assert gpu_picture({"groups": [group]}, "2 ranks")["panels"][0][0] == "2 ranks, bf16 sum, chain"
     assert relative(group)["onehop"][0] == (1024, 0.5) and relative(group)["pytorch"][0] == (1024, 1.5), "of the fastest peer"
     assert len(relative(group)["onehop"]) == len(rows) - 1
     series, left_out = most_telling(relative(group))

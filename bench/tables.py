@@ -23,6 +23,9 @@ TABLE = re.compile(r"^(<!-- bench/tables\.py ([\w -]+) -->\n)((?:\|[^\n]*\n)*)",
 SIZES = [parse_size(size) for size in "1K 16K 64K 256K 1M 4M 16M 64M 256M 1G".split()]
 SIZES_OF_PAGES = [parse_size(size) for size in "1K 4K 16K 64K 256K 1M 2M 4M".split()]  # of host ranks
 KILO, MEGA = SUFFIXES["K"], SUFFIXES["M"]
+# By the number of ranks: their GPUs, and the files with all-reduces and with the other collectives.
+GPUS = {2: ("2 H200s", "gpu-h200x2.json", "gpu-h200x2.json"), 4: ("4 H100s", "gpu-h100-all-reduce.json", "gpu-h100-collectives.json")}
+PYTORCH = ("pytorch-one-shot", "pytorch-two-shot")
 
 
 def spaced(size):
@@ -41,26 +44,32 @@ def markdown(head, rows):
     return "".join(f"| {' | '.join(cells)} |\n" for cells in (head, *rows)).replace("\n", f"\n|{'---|' * len(head)}\n", 1)
 
 
-def gpu_rows(file, collective, ranks):
+def gpu_rows(collective, ranks):
+    file = GPUS[ranks][1 if collective == "all-reduce" else 2]
     for group in json.loads((RESULTS / file).read_text())["groups"]:
         if (group.get("collective", "all-reduce"), group["ranks"], group["type"], group["mode"]) == (collective, ranks, "bf16", "chain"):
             return {row["bytes"]: row["times"] for row in group["rows"]}
     sys.exit(f"tables: {file} has no {collective} of {ranks} ranks, bf16, chain")
 
 
+def best(times, names):
+    """The shortest of the times that were measured, or None."""
+    return min((times[name] for name in names if name in times), default=None)
+
+
 def best_peer(times):
-    return min(us for name, us in times.items() if not name.startswith("onehop"))
+    return best(times, [name for name in times if not name.startswith("onehop")])
 
 
 def all_reduce(ranks):
     """Microseconds of everybody, and ours over the best of the others: from ordinary and to symmetric memory."""
-    rows = gpu_rows("gpu-h100-all-reduce.json", "all-reduce", int(ranks))
+    rows = gpu_rows("all-reduce", int(ranks))
     lines = []
     for size in SIZES:
         times = rows[size]
-        pytorch = min(times["pytorch-one-shot"], times["pytorch-two-shot"])
         ours, symmetric = times["onehop"], times.get("onehop-symmetric")
-        lines.append([spaced(size), us(ours), us(symmetric), us(times["nccl"]), us(times["nccl-sym"]), us(pytorch),
+        lines.append([spaced(size), us(ours), us(symmetric), *(us(best(times, names)) for names in (
+            ("nccl", "nccl-2.32"), ("nccl-sym", "nccl-2.32-sym"), PYTORCH)),
                       over(ours, best_peer(times)), over(symmetric, best_peer(times))])
     return markdown(["bytes", "onehop", "onehop, symmetric", "NCCL", "NCCL, windows", "PyTorch", "onehop / best other",
                      "symmetric / best other"], lines)
@@ -69,10 +78,10 @@ def all_reduce(ranks):
 def gpu(collective):
     """Microseconds of a collective, NCCL's best, and ours from ordinary memory over it, with 2 and with 4 ranks."""
     heads, lines = ["bytes"], {size: [spaced(size)] for size in SIZES}
-    for ranks in (2, 4):
-        rows = gpu_rows("gpu-h100-collectives.json", collective, ranks)
+    for ranks, (name, *_) in GPUS.items():
+        rows = gpu_rows(collective, ranks)
         known = any("onehop-symmetric" in times for times in rows.values())
-        heads += [f"{ranks} ranks: onehop", *(["symmetric"] if known else []), "NCCL", "onehop / NCCL"]
+        heads += [f"{name}: onehop", *(["symmetric"] if known else []), "NCCL", "onehop / NCCL"]
         for size, cells in lines.items():
             ours, other = rows[size]["onehop"], best_peer(rows[size])
             cells += [us(ours), *([us(rows[size].get("onehop-symmetric"))] if known else []), us(other), over(ours, other)]
@@ -110,19 +119,18 @@ def span(values):
 
 
 def gpu_collectives():
-    """Ours over NCCL's best: from ordinary memory, short and long, and to symmetric memory."""
-    lines = []
-    for collective in COLLECTIVES[1:]:
-        cells = [collective]
-        for ranks in (2, 4):
-            rows = gpu_rows("gpu-h100-collectives.json", collective, ranks)
-            for name, wanted in (("onehop", lambda size: size <= 4 * MEGA), ("onehop", lambda size: size > 4 * MEGA),
-                                 ("onehop-symmetric", lambda size: size >= 256 * MEGA)):
-                ratios = [times[name] / best_peer(times) for size, times in rows.items() if wanted(size) and name in times]
-                cells.append(span(ratios) if ratios else "")
-        lines.append(cells)
-    heads = ("up to 4 MB", "16 MB to 1 GB", "256 MB to 1 GB, symmetric")
-    return markdown(["", *(f"{ranks} H100s: {head}" for ranks in (2, 4) for head in heads)], lines)
+    """Ours over NCCL's best: from ordinary memory, short and long, and to symmetric memory where it was measured."""
+    heads, lines = [""], [[collective] for collective in COLLECTIVES[1:]]
+    for ranks, (gpus, *_) in GPUS.items():
+        for head, name, low, high in (("up to 4 MB", "onehop", 0, 4 * MEGA), ("16 MB to 1 GB", "onehop", 16 * MEGA, 1024 * MEGA),
+                                      ("256 MB to 1 GB, symmetric", "onehop-symmetric", 256 * MEGA, 1024 * MEGA)):
+            columns = [[times[name] / best_peer(times) for size, times in gpu_rows(line[0], ranks).items() if low <= size <= high and name in times]
+                       for line in lines]
+            if any(columns):
+                heads.append(f"{gpus}: {head}")
+                for line, ratios in zip(lines, columns):
+                    line.append(span(ratios) if ratios else "")
+    return markdown(heads, lines)
 
 
 def host_collectives():
@@ -160,15 +168,15 @@ def summary():
         faster = sum(ratio < 1 for ratio in ratios)
         lines.append([what, span(ratios), f"{faster} of {len(ratios)} sizes", peers])
 
-    for ranks in (2, 4):
-        rows = gpu_rows("gpu-h100-all-reduce.json", "all-reduce", ranks)
+    for ranks, (gpus, *_) in GPUS.items():
+        # Without PyTorch at some sizes, ratios there would flatter us.
+        rows = {size: times for size, times in gpu_rows("all-reduce", ranks).items() if best(times, PYTORCH)}
         for what, low, high in (("1 KB to 4 MB", 0, 4 * MEGA), ("over 4 MB to 1 GB", 4 * MEGA + 1, 1024 * MEGA)):
-            line(f"all-reduce, {what}, {ranks} GPUs", [times["onehop"] / best_peer(times) for size, times in rows.items() if low <= size <= high],
+            line(f"all-reduce, {what}, {gpus}", [times["onehop"] / best_peer(times) for size, times in rows.items() if low <= size <= high],
                  "NCCL, PyTorch")
-    for ranks in (2, 4):
-        ratios = [times["onehop"] / best_peer(times) for collective in COLLECTIVES[1:]
-                  for times in gpu_rows("gpu-h100-collectives.json", collective, ranks).values()]
-        line(f"seven other collectives, 1 KB to 1 GB, {ranks} GPUs", ratios, "NCCL")
+    for ranks, (gpus, *_) in GPUS.items():
+        ratios = [times["onehop"] / best_peer(times) for collective in COLLECTIVES[1:] for times in gpu_rows(collective, ranks).values()]
+        line(f"seven other collectives, 1 KB to 1 GB, {gpus}", ratios, "NCCL")
     results = host_rows()
     ahead, even, behind = verdicts(results)
     lines.append(["all eight collectives, 1 KB to 4 MB, 2 and 4 processes", span([row["onehop_us"] / row["openmpi_us"] for row in results]),

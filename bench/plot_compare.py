@@ -118,11 +118,14 @@ def collective_of(part):
     return part.get("collective", MEASURABLE[0])
 
 
-def group_names(groups):
-    """The titles of their panels. If there are other collectives, all-reduce does not go without saying."""
+def group_name(group):
+    return f'{name_of(collective_of(group), group["ranks"], group["type"], group["op"])}, {group["mode"]}'
+
+
+def titles(groups):
+    """Of their panels. If there are other collectives, all-reduce does not go without saying."""
     several = len({collective_of(group) for group in groups}) > 1
-    return [("all-reduce, " if several and collective_of(group) == "all-reduce" else "") +
-            f'{name_of(collective_of(group), group["ranks"], group["type"], group["op"])}, {group["mode"]}' for group in groups]
+    return [("all-reduce, " if several and collective_of(group) == "all-reduce" else "") + group_name(group) for group in groups]
 
 
 def headline(parts):
@@ -197,7 +200,7 @@ def merged(machines):
 
 
 def gpu_picture(comparison, only=""):
-    groups = [(title, group) for title, group in zip(group_names(comparison["groups"]), comparison["groups"]) if only in title]
+    groups = [(title, group) for title, group in zip(titles(comparison["groups"]), comparison["groups"]) if only in title]
     panels, left_out = [], []
     for title, group in groups:
         series, rest = most_telling(relative(group))
@@ -411,9 +414,8 @@ def self_test():
     versions = {"onehop": 1.0, "nccl": 4.0, "nccl-2.32": 2.0, "nccl-sym": 4.0, "nccl-2.32-sym": 8.0}
     assert relative(group | {"rows": [{"bytes": 1024, "times": versions}]}) == {
         "onehop": [(1024, 0.5)], "nccl": [(1024, 1.0)], "nccl-sym": [(1024, 2.0)]}, "the faster version"
-    others = {"groups": [group, group | {"collective": "reduce"}]}
-    for only in ("all-reduce, 2 ranks", "reduce, 2 ranks, bf16 sum, chain"):
-        assert [title for title, _ in gpu_picture(others, only)["panels"]][0].startswith("all-reduce"), only
+    both = gpu_picture({"groups": [group, group | {"collective": "broadcast"}]}, "all-reduce, 2 ranks")
+    assert [title for title, _ in both["panels"]] == ["all-reduce, 2 ranks, bf16 sum, chain"] and both["head"].startswith("All-reduce")
     assert gpu_picture({"groups": [group]}, "2 ranks")["panels"][0][0] == "2 ranks, bf16 sum, chain"
     assert relative(group)["onehop"][0] == (1024, 0.5) and relative(group)["pytorch"][0] == (1024, 1.5), "of the fastest peer"
     assert len(relative(group)["onehop"]) == len(rows) - 1

@@ -377,6 +377,9 @@ void Simulation::execute(Thread& t, unsigned quantum) {
       case Op::nctaid_x:
         set(kernel.grid.blocks);
         break;
+      case Op::nctaid_y:
+        set(kernel.grid.rows);
+        break;
       case Op::laneid:
         set(t.index % kWarp);
         break;

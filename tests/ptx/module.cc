@@ -120,6 +120,9 @@ Module::Module(std::string text) : text_(std::move(text)) {
     const std::size_t entry = all.find(".entry ", at);
     const std::size_t func = all.find(".func ", at);
     const std::size_t begin = std::min(entry, func);
+    for (const std::string_view declaration : split(all.substr(at, std::min(begin, all.size()) - at), ';')) {
+      if (declaration.starts_with(".shared")) shared_.push_back(declaration);
+    }
     if (begin == all.npos) break;
     const std::size_t end = all.find_first_of("{;", begin);
     const std::string_view header = all.substr(begin, end - begin);
@@ -150,6 +153,7 @@ class Decoder {
   void decode(const Module::Source& source) {
     first_line_ = 1 + static_cast<std::uint32_t>(std::count(module_.text_.c_str(), source.body.data(), '\n'));
     scopes_.emplace_back();
+    for (const std::string_view declaration : module_.shared_) declare_shared(declaration);
     decode_header(source);
     std::string_view text = source.body;
     line_ = first_line_;
@@ -302,14 +306,18 @@ class Decoder {
       scopes_.back()[variable.name] = {Symbol::frame, static_cast<std::int32_t>(reserve(variable.bytes)),
                                        variable.bytes};
     } else if (statement.starts_with(".shared")) {
-      const Variable variable = parse_variable(statement);
-      f_.shared_bytes = (f_.shared_bytes + 15) / 16 * 16;
-      scopes_.back()[variable.name] = {Symbol::shared, static_cast<std::int32_t>(f_.shared_bytes),
-                                       variable.bytes};
-      f_.shared_bytes += variable.bytes;
+      declare_shared(statement);
     } else {
       fail(statement, "unknown declaration");
     }
+  }
+
+  void declare_shared(std::string_view statement) {
+    const Variable variable = parse_variable(statement);
+    f_.shared_bytes = (f_.shared_bytes + 15) / 16 * 16;
+    scopes_.back()[variable.name] = {Symbol::shared, static_cast<std::int32_t>(f_.shared_bytes),
+                                     variable.bytes};
+    f_.shared_bytes += variable.bytes;
   }
 
   void emit(const Instruction& instruction) {
@@ -459,13 +467,10 @@ class Decoder {
       if (from.size() != 2 || type_ != "b64") fail(statement_);
       return emit({.op = Op::pack64, .d = {d}, .a = operand(from[0], 32), .b = operand(from[1], 32)});
     }
-    static const std::map<std::string_view, Op> kSpecial = {{"%tid.x", Op::tid_x},
-                                                            {"%ntid.x", Op::ntid_x},
-                                                            {"%ctaid.x", Op::ctaid_x},
-                                                            {"%ctaid.y", Op::ctaid_y},
-                                                            {"%nctaid.x", Op::nctaid_x},
-                                                            {"%laneid", Op::laneid},
-                                                            {"%globaltimer", Op::globaltimer}};
+    static const std::map<std::string_view, Op> kSpecial = {
+        {"%tid.x", Op::tid_x},     {"%ntid.x", Op::ntid_x},          {"%ctaid.x", Op::ctaid_x},
+        {"%ctaid.y", Op::ctaid_y}, {"%nctaid.x", Op::nctaid_x},      {"%nctaid.y", Op::nctaid_y},
+        {"%laneid", Op::laneid},   {"%globaltimer", Op::globaltimer}};
     if (const auto special = kSpecial.find(args_[1]); special != kSpecial.end())
       return emit({.op = special->second, .d = {d}});
     if (const Symbol* const symbol = find(args_[1]);
@@ -499,6 +504,8 @@ class Decoder {
                    .e = arg(4, 32)});
     if (root == "prmt" && parts_.size() == 2)
       return emit({.op = Op::prmt, .d = {reg(args_[0])}, .a = arg(1), .b = arg(2), .c = arg(3)});
+    if (name_ == "neg.s32")
+      return emit({.op = Op::sub32, .d = {reg(args_[0])}, .a = constant(0), .b = arg(1)});
     if (root == "mad")
       return emit({.op = Op::mad_lo32, .d = {reg(args_[0])}, .a = arg(1), .b = arg(2), .c = arg(3)});
     if (name_ == "bar.warp.sync") return emit({.op = Op::bar_warp, .a = arg(0, 32)});

@@ -23,7 +23,7 @@ enum class Op : std::uint8_t {
   eq, ne, lt_s32, le_s32, gt_s32, ge_s32, lt_u, le_u, gt_u, ge_u, lt_s64, le_s64, gt_s64, ge_s64,
   eq_f32, lt_f32, gt_f32, num_f32, nan_f32, eq_f64, lt_f64, gt_f64, num_f64, nan_f64,
   selp, bfi32, bfi64, bfind_shiftamt_u32, brev32, prmt, cvt_bf16x2, cvt_f16x2, pack64, unpack64,
-  tid_x, ntid_x, ctaid_x, ctaid_y, nctaid_x, laneid, globaltimer,
+  tid_x, ntid_x, ctaid_x, ctaid_y, nctaid_x, nctaid_y, laneid, globaltimer,
   branch, branch_if, branch_unless, call, ret, exit,
   load, store, load_param, load_frame, store_frame, param_address, load_shared, store_shared,
   atom_add32, atom_exch32, red_add64,
@@ -100,6 +100,8 @@ class Module {
   };
   std::string text_;
   std::map<std::string, Source, std::less<>> sources_;
+  /// Declarations of shared memory outside of functions. Every function has them at the start of its own.
+  std::vector<std::string_view> shared_;
 };
 
 }  // namespace onehop::ptx

@@ -136,19 +136,26 @@ TEST(Streaming, SendsThePeersBlockByOneShotAndReducesOrCopiesTheOwnOne) {
   for (const DeviceAlgorithm* algorithm : {&kStreamingOneShot, &kStreamingExchange}) {
     for_each_stream(*algorithm, [&](const Case& each) {
       const std::vector<Stream> all = streams_of(each);
-      for (int r = 0; r < 2; ++r) {
+      const int ranks = each.shape.ranks;
+      for (int r = 0; r < ranks; ++r) {
         const StreamParams& p = all[static_cast<std::size_t>(r)].params;
         const CollectiveCall call = each.call(r);
-        EXPECT_EQ(p.in, call.in_at(call.in_offset(1 - r)));
+        std::vector<const std::byte*> used{p.own, p.own_out};
+        for (int step = 1; step < ranks; ++step) {
+          const int peer = (r + step) % ranks;
+          const std::size_t blocks = ranks == 2 ? 0 : static_cast<std::size_t>(peer);
+          const std::byte* const in = p.in + blocks * p.in_stride;
+          const std::byte* const out = p.out == nullptr ? nullptr : p.out + blocks * p.out_stride;
+          EXPECT_EQ(in, call.in_at(call.in_offset(peer)));
+          EXPECT_EQ(out, call.gets_out() ? call.out_at(call.out_offset(peer)) : nullptr);
+          used.insert(used.end(), {in, out});
+        }
         EXPECT_EQ(p.own, call.in_at(call.in_offset(r)));
         EXPECT_EQ(p.bytes, call.block_bytes());
-        EXPECT_EQ(p.out, call.gets_out() ? call.out_at(call.out_offset(1 - r)) : nullptr);
         const bool copies = algorithm == &kStreamingExchange && !each.in_place;
         EXPECT_EQ(p.own_out, copies ? call.out_at(call.out_offset(r)) : nullptr);
         EXPECT_TRUE(call.gets_out() || !p.poison);
-        for (const std::byte* const at :
-             {p.in, p.own, static_cast<const std::byte*>(p.out), static_cast<const std::byte*>(p.own_out)})
-          EXPECT_TRUE(!p.aligned || is_aligned(at));
+        for (const std::byte* const at : used) EXPECT_TRUE(!p.aligned || is_aligned(at));
       }
     });
   }
@@ -239,6 +246,35 @@ TEST(Streaming, UsesTheShapesThatWereMeasured) {
     EXPECT_EQ(p.early, expected.block <= 256 && expected.ranks == 2) << each.describe();
     EXPECT_EQ(p.soon, expected.algorithm == &kStreamingOneShot && expected.bytes <= 16 * kMiB)
         << each.describe();
+  }
+}
+
+TEST(Streaming, GivesEachPeerOfAnExchangeAnEqualShareOfTheBlocks) {
+  struct Expected {
+    int ranks;
+    std::size_t block_bytes;
+    unsigned grid;
+    unsigned threads;
+    unsigned movers;
+    unsigned depth;
+  };
+  constexpr Expected kExpected[] = {{2, 512, 1, 64, 64, 1},           {4, 512, 1, 64, 64, 1},
+                                    {8, 512, 1, 64, 64, 1},           {4, 256 * kKiB, 43, 384, 384, 1},
+                                    {4, 4 * kMiB, 44, 512, 512, 12},  {2, 64 * kMiB, 132, 512, 448, 16},
+                                    {4, 64 * kMiB, 44, 512, 448, 16}, {8, 64 * kMiB, 18, 512, 448, 16}};
+  for (const Expected& expected : kExpected) {
+    for (const Collective collective : {Collective::all_gather, Collective::all_to_all}) {
+      const Case each{.algorithm = &kStreamingExchange,
+                      .collective = collective,
+                      .shape = {.ranks = expected.ranks, .staging_bytes = 16 << 20, .blocks = 132},
+                      .bytes = expected.block_bytes};
+      const auto [p, shape, chunk] = streams_of(each).front();
+      EXPECT_EQ(shape.rows, static_cast<unsigned>(expected.ranks) - 1) << each.describe();
+      EXPECT_EQ(shape.grid, expected.grid) << each.describe();
+      EXPECT_EQ(shape.block, expected.threads) << each.describe();
+      EXPECT_EQ(p.movers, expected.movers) << each.describe();
+      EXPECT_EQ(p.depth, expected.depth) << each.describe();
+    }
   }
 }
 

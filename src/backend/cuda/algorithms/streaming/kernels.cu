@@ -5,3 +5,8 @@ extern "C" __global__ void __launch_bounds__(512, 2)
     streaming_exchange(const __grid_constant__ onehop::cuda::StreamParams params) {
   onehop::cuda::streaming_one_shot<onehop::cuda::OneShot::exchange, onehop::cuda::element::u32>(params);
 }
+extern "C" __global__ void __launch_bounds__(512, 2)
+    streaming_exchange_any(const __grid_constant__ onehop::cuda::StreamParams params) {
+  using namespace onehop::cuda;
+  streaming_one_shot<OneShot::exchange, element::u32, onehop::kMaxDevices>(params);
+}

@@ -3,6 +3,9 @@
 // reduces or stores what it receives while it still sends. Integers, and whatever is not reduced, travel with escapes
 // (wire/escaped.cuh).
 //
+// Between more ranks, an exchange is one of these for every pair of them: a rank has a row of blocks for each peer, which uses
+// the rings and credits of that pair only.
+//
 // The rule of two calls and the credits need data in both directions. So in a reduce, the root sends its input, too, which
 // nobody needs. A broadcast or a send would double its bytes, and so they use point-to-point channels, as long reduces do.
 //
@@ -27,31 +30,58 @@ enum class OneShot {
   exchange,    ///< all-gathers and all-to-alls: it stores what it receives, and copies p.own to p.own_out
 };
 
-/// kOps: of reductions. E: any type in exchanges.
-template <OneShot kWhat, class E, Ops kOps = Ops::sum>
-class StreamingOneShot : public Stream<2, kOneShotLag> {
+/// E: any type in exchanges. kRanks: 2, or in exchanges kMaxDevices for any number. kOps: of reductions.
+template <OneShot kWhat, class E, int kRanks = 2, Ops kOps = Ops::sum>
+class StreamingOneShot : public Stream<2, kOneShotLag, (kRanks > 2)> {
  public:
-  using Base = Stream<2, kOneShotLag>;
-  __device__ __forceinline__ StreamingOneShot(const StreamParams& p, Base::Progress& progress)
+  using Base = Stream<2, kOneShotLag, (kRanks > 2)>;
+  __device__ __forceinline__ StreamingOneShot(const StreamParams& p, typename Base::Progress& progress)
       : Base(p, progress, 1) {}
 
   __device__ __forceinline__ void run() {
-    if (threadIdx.x >= p_.movers) return exchange_credits();
+    if (threadIdx.x >= p_.movers) return exchange_credits(kRanks == 2 ? Base::kAllOthers : pair_of(p_).peer);
     // Only the last block can have a packet that is not whole. The others' loop has no branches around loads.
     if (blockIdx.x * p_.slice + packets_ > p_.whole) return move_ragged(p_, progress_);
     move<true>();
   }
 
  private:
+  using Base::await_credit, Base::cleared, Base::exchange_credits, Base::settle;
+  using Base::begin_, Base::p_, Base::packets_, Base::progress_, Base::ring_;
   static constexpr bool kExchanges = kWhat == OneShot::exchange;
   static constexpr bool kLoadsOwn = kWhat != OneShot::all_reduce;
   using Slot = std::conditional_t<kExchanges, Escaped, StreamWire<E>>;
   using Data = typename Slot::Data;
   using Wire = typename Slot::Wire;
   using Stored = typename E::Stored;
+  static_assert(kRanks == 2 || kExchanges);
+
+  /// With whom the block exchanges packets.
+  struct Pair {
+    const std::byte* in;
+    std::byte* out;
+    std::byte* inbox;   ///< the own rings, parity 0 and block 0
+    std::byte* outbox;  ///< the peer's
+    int peer;
+  };
+  [[nodiscard]] static __device__ __forceinline__ Pair pair_of(const StreamParams& p) {
+    if constexpr (kRanks == 2) {
+      return {p.in, p.out, p.inbox, p.peer_inbox, 1 - p.rank};
+    } else {
+      const int step = static_cast<int>(blockIdx.y) + 1;
+      const int peer = p.rank + step < p.size ? p.rank + step : p.rank + step - p.size;
+      const std::size_t source = peer < p.rank ? peer : peer - 1;
+      return {p.in + peer * p.in_stride, p.out + peer * p.out_stride, p.inbox + source * p.rank_stride,
+              p.outbox[step], peer};
+    }
+  }
+  /// Whether the block copies p.own: those of the first row do.
+  [[nodiscard]] static __device__ __forceinline__ bool copies_own(const StreamParams& p) {
+    return p.own_out != nullptr && (kRanks == 2 || blockIdx.y == 0);
+  }
 
   /// Out of line, because its code would slow down the other blocks.
-  static __device__ __noinline__ void move_ragged(const StreamParams& p, Base::Progress& progress) {
+  static __device__ __noinline__ void move_ragged(const StreamParams& p, typename Base::Progress& progress) {
     StreamingOneShot(p, progress).template move<false>();
   }
 
@@ -59,25 +89,28 @@ class StreamingOneShot : public Stream<2, kOneShotLag> {
   template <bool kWhole>
   __device__ __forceinline__ void move() {
     const unsigned chunk = p_.movers * kStreamWidth;  // bytes
-    const std::byte* in = p_.in + begin_ + threadIdx.x * kStreamWidth;
-    std::byte* out = p_.out + begin_ + threadIdx.x * kStreamWidth;
-    std::byte* inbox = p_.inbox + ring_;
-    std::byte* outbox = p_.peer_inbox + ring_;
+    const Pair pair = pair_of(p_);
+    const std::byte* in = pair.in + begin_ + threadIdx.x * kStreamWidth;
+    std::byte* out = pair.out + begin_ + threadIdx.x * kStreamWidth;
+    std::byte* inbox = pair.inbox + ring_;
+    std::byte* outbox = pair.outbox + ring_;
     int left = static_cast<int>(packets_ - threadIdx.x);  // packets of the slice from this thread's on
     // Keeps the compiler from making addresses after the previous kernel has ended, where it would cost time.
     asm volatile("" : "+l"(in), "+l"(out), "+l"(inbox), "+l"(outbox), "+r"(left));
     wait_for_previous();
 
-    Data own = load<kWhole>(p_.in, in, left);  // of chunk t
+    Data own = load<kWhole>(pair_of(p_).in, in, left);  // of chunk t
     const std::uint64_t epoch = device::read_epoch(*p_.counter);
-    Data next = load<kWhole>(p_.in, in + chunk, ahead(left, 1));  // of chunk t + 1
+    Data next = load<kWhole>(pair_of(p_).in, in + chunk, ahead(left, 1));  // of chunk t + 1
     if ((epoch & 1) != 0) {
       inbox += p_.parity_stride;
       outbox += p_.parity_stride;
     }
     send(own, outbox, left);
     const std::byte* own_in = p_.own + begin_ + threadIdx.x * kStreamWidth;
-    if constexpr (kLoadsOwn) own = load<kWhole>(p_.own, own_in, left);
+    // Between 2 ranks without a branch, which would cost the short calls time.
+    const auto of_own = [&](int packets) { return kRanks == 2 || copies_own(p_) ? packets : 0; };
+    if constexpr (kLoadsOwn) own = load<kWhole>(p_.own, own_in, of_own(left));
     let_next_start(p_.early);
     const bool failed = device::has_failed(p_.guard);
     settle(epoch);
@@ -87,9 +120,9 @@ class StreamingOneShot : public Stream<2, kOneShotLag> {
     unsigned slot = 0;  // of chunk t, in bytes
     // A warp without further packets ends before others of its block. Nobody waits for it to clear the last chunk.
     for (unsigned t = 0; warp_has(left); ++t) {
-      const Data later = load<kWhole>(p_.in, in, ahead(left, 2));
+      const Data later = load<kWhole>(pair_of(p_).in, in, ahead(left, 2));
       Data next_own = next;
-      if constexpr (kLoadsOwn) next_own = load<kWhole>(p_.own, own_in += chunk, ahead(left, 1));
+      if constexpr (kLoadsOwn) next_own = load<kWhole>(p_.own, own_in += chunk, of_own(ahead(left, 1)));
       in += chunk;
       const unsigned following = slot + chunk == p_.depth * chunk ? 0 : slot + chunk;
       if (warp_has(ahead(left, 1)) && !await_credit(t + 1)) return give_up(p_, t);
@@ -141,14 +174,14 @@ class StreamingOneShot : public Stream<2, kOneShotLag> {
     const Wire wire = Slot::wire(data);
     Slot::send(to, wire);
     if constexpr (Slot::kEscapes) {
-      if (Slot::has_escape(wire)) Base::send_escapes(p_, p_.peer_inbox, to, Slot::byte_of(data));
+      if (Slot::has_escape(wire)) Base::send_escapes(p_, pair_of(p_).outbox, to, Slot::byte_of(data));
     }
   }
   /// Waits for the peer's packet, stores it or its reduction, and clears it.
   template <bool kWhole>
   __device__ __forceinline__ bool finish(const Data& own, std::byte* out, std::byte* inbox, int left) const {
     if constexpr (kExchanges) {
-      if (p_.own_out != nullptr && left > 0) store<kWhole>(p_.own_out, p_.own_out + (out - p_.out), own);
+      if (copies_own(p_) && left > 0) store<kWhole>(p_.own_out, p_.own_out + (out - pair_of(p_).out), own);
     }
     Wire wire;
     const bool came = device::wait_until_all(
@@ -157,13 +190,13 @@ class StreamingOneShot : public Stream<2, kOneShotLag> {
           if (left > 0) wire = Slot::peek(inbox);
           return left <= 0 || Slot::arrived(wire);
         },
-        [&] { return 2u >> p_.rank; });
+        [&] { return kRanks == 2 ? 2u >> p_.rank : 1u << pair_of(p_).peer; });
     if (!came) return false;
     if (left <= 0) return true;
     let_next_start(p_.soon);
     if constexpr (Slot::kEscapes) {
       if (Slot::has_escape(wire)) {
-        const unsigned byte = Base::take_escapes(p_, p_.inbox, inbox, 1 - p_.rank);
+        const unsigned byte = Base::take_escapes(p_, pair_of(p_).inbox, inbox, pair_of(p_).peer);
         if (byte == 0) return false;
         Slot::restore(wire, byte);
       }
@@ -176,7 +209,7 @@ class StreamingOneShot : public Stream<2, kOneShotLag> {
         return is_own ? own : Slot::data(wire);
       });
     }
-    if (kWhat != OneShot::reduce || p_.out != nullptr) store<kWhole>(p_.out, out, result);
+    if (kWhat != OneShot::reduce || p_.out != nullptr) store<kWhole>(pair_of(p_).out, out, result);
     Slot::taken(inbox);
     return true;
   }
@@ -188,16 +221,16 @@ class StreamingOneShot : public Stream<2, kOneShotLag> {
     const std::size_t end = begin + p.slice < p.packets ? begin + p.slice : p.packets;
     for (std::size_t i = begin + std::size_t{t} * p.movers + threadIdx.x; i < end; i += p.movers) {
       const std::size_t at = i * kStreamWidth;
-      if (p.poison) store_nan<kStreamWidth>(p.out, at, p.bytes);
-      if (kExchanges && p.own_out != nullptr)
+      if (p.poison) store_nan<kStreamWidth>(pair_of(p).out, at, p.bytes);
+      if (kExchanges && copies_own(p))
         store_bytes<kStreamWidth>(p.own_out, at, p.bytes, load_bytes<kStreamWidth>(p.own, at, p.bytes));
     }
   }
 };
 
-template <OneShot kWhat, class E, Ops kOps = Ops::sum>
+template <OneShot kWhat, class E, int kRanks = 2, Ops kOps = Ops::sum>
 __device__ __forceinline__ void streaming_one_shot(const StreamParams& params) {
-  using Kernel = StreamingOneShot<kWhat, E, kOps>;
+  using Kernel = StreamingOneShot<kWhat, E, kRanks, kOps>;
   __shared__ typename Kernel::Progress progress;
   Kernel(params, progress).run();
 }

@@ -38,8 +38,9 @@ namespace onehop::cuda {
 template <class E>
 using StreamWire = std::conditional_t<device::kIsFloat<typename E::Wide>, Lamport<E>, Escaped>;
 
-/// kRanks: the number of ranks, or kMaxDevices for any number up to that. kLag: see above.
-template <int kRanks, unsigned kLag>
+/// kRanks: the number of ranks with which a block exchanges packets and its own, or kMaxDevices for any number up to that.
+/// kLag: see above. kRows: the grid has rows of blocks.
+template <int kRanks, unsigned kLag, bool kRows = false>
 class Stream {
  public:
   /// Numbers of chunks, in shared memory.
@@ -49,6 +50,8 @@ class Stream {
   };
 
  protected:
+  static constexpr int kAllOthers = -1;
+
   /// `pieces`: the number of packets of the message for each packet of a slice.
   __device__ __forceinline__ Stream(const StreamParams& p, Progress& progress, unsigned pieces)
       : p_(p), progress_(progress) {
@@ -60,8 +63,9 @@ class Stream {
       reinterpret_cast<std::uint32_t*>(&progress_)[threadIdx.x] = 0;
   }
 
-  /// The two warps besides the movers: the first one gives credits, the second one receives them.
-  __device__ __forceinline__ void exchange_credits() {
+  /// The two warps besides the movers: the first one gives credits, the second one receives them. `peer`: the only rank with
+  /// which the block exchanges packets, if it is not all others.
+  __device__ __forceinline__ void exchange_credits(int peer = kAllOthers) {
     wait_for_previous();
     const std::uint64_t epoch = device::read_epoch(*p_.counter);
     const bool failed = device::has_failed(p_.guard);
@@ -70,7 +74,9 @@ class Stream {
     if (failed || chunks <= p_.depth) return;
     const bool gives = threadIdx.x < p_.movers + 32;
     const unsigned lane = threadIdx.x % 32;
-    const bool is_peer = lane < static_cast<unsigned>(ranks()) && lane != static_cast<unsigned>(p_.rank);
+    const bool is_peer = peer == kAllOthers
+                             ? lane < static_cast<unsigned>(ranks()) && lane != static_cast<unsigned>(p_.rank)
+                             : lane == static_cast<unsigned>(peer);
     const unsigned most = chunks - p_.depth;  // no mover waits for more
     for (unsigned count = 0; count < most;) {
       count =
@@ -99,7 +105,12 @@ class Stream {
   /// barrier.cta.sync.aligned, for which all threads of a block have to execute the same instruction (PTX ISA, barrier).
   __device__ __forceinline__ void settle(std::uint64_t epoch) const {
     asm volatile("barrier.cta.sync 0;" ::: "memory");
-    device::advance_epoch(*p_.counter, epoch);
+    if constexpr (kRows) {
+      if (threadIdx.x == 0)
+        device::add_share(*p_.counter, epoch, blockIdx.y * gridDim.x + blockIdx.x, gridDim.x * gridDim.y);
+    } else {
+      device::advance_epoch(*p_.counter, epoch);
+    }
   }
 
   /// A mover waits until it may send chunk t.

@@ -24,6 +24,8 @@ constexpr ReductionKernel kOneShotKernel{"streaming_one_shot", TypeClass::any, 2
 constexpr ReductionKernel kReduceKernel{"streaming_reduce", TypeClass::any, 2};
 constexpr ReductionKernel kTwoShotKernel{"streaming_two_shot"};
 constexpr PlainKernel kExchangeKernel{"streaming_exchange"};
+/// Between more than 2 ranks.
+constexpr PlainKernel kExchangeAnyKernel{"streaming_exchange_any"};
 
 constexpr ScratchRegion kCreditScratch{[](const GroupShape& shape) {
   return shape.ranks == 1 ? std::size_t{0} : shape.blocks * sizeof(StreamCredits);
@@ -98,6 +100,10 @@ struct Blocks {
   const std::byte* own = nullptr;
   std::byte* out = nullptr;
   std::byte* own_out = nullptr;
+  // Of exchanges between more than 2 ranks, in which every peer has a row of blocks: `in` and `out` are those of rank 0, and
+  // the next ranks' are so many bytes further.
+  std::size_t in_stride = 0;
+  std::size_t out_stride = 0;
 };
 
 /// `launch`: (shape, params) queues the kernel, whose blocks have at most `most_threads`.
@@ -107,9 +113,11 @@ void stream(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& 
   const Slots slots = stream_slots(launcher.shape(), kTwoShot);
   // Packets with escapes have a byte of their own, behind the rings.
   const std::size_t capacity = slots.rank / (kStreamWidth + (escapes ? 1 : 0));
+  const unsigned rows = blocks.out_stride == 0 ? 1 : static_cast<unsigned>(launcher.size()) - 1;
   const PlanLimits plan_limits{
       .capacity = capacity,
-      .blocks = std::min(limits.blocks.value_or(launcher.shape().blocks), launcher.shape().blocks),
+      .blocks = std::max(
+          1u, std::min(limits.blocks.value_or(launcher.shape().blocks), launcher.shape().blocks) / rows),
       .threads = std::min(limits.threads.value_or(most_threads), most_threads),
       .spread = !kTwoShot && !limits.threads,
       .depth = kTwoShot ? kTwoShotDepth : kOneShotDepth,
@@ -120,8 +128,8 @@ void stream(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& 
   params.root = call.collective == Collective::reduce ? call.root.value : kNoRoot;
   params.phase = DeviceFault::phase_of(call.collective);
   // Nothing is aligned, too.
-  params.aligned =
-      is_aligned(blocks.in) && is_aligned(blocks.own) && is_aligned(blocks.out) && is_aligned(blocks.own_out);
+  params.aligned = is_aligned(blocks.in) && is_aligned(blocks.own) && is_aligned(blocks.out) &&
+                   is_aligned(blocks.own_out) && (blocks.in_stride | blocks.out_stride) % kStreamWidth == 0;
   params.poison = blocks.out != nullptr && launcher.poisons(call.type);
   params.counter = launcher.head<EpochCounter>(kLamportScratch, launcher.rank());
   params.inbox = launcher.scratch(kLamportScratch, launcher.rank()) + slots.begin;
@@ -138,6 +146,8 @@ void stream(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& 
   params.escapes = escapes ? capacity * kStreamWidth : 0;
   for (int r = 0; r < launcher.size(); ++r)
     params.credits[r] = launcher.head<StreamCredits>(kCreditScratch, r);
+  params.in_stride = blocks.in_stride;
+  params.out_stride = blocks.out_stride;
   params.guard = launcher.call_guard();
   params.scale = call.scale();
   const std::size_t pieces =
@@ -161,6 +171,7 @@ void stream(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& 
     params.slice = static_cast<std::uint32_t>(plan.slice);
     params.block_stride = static_cast<std::uint32_t>(plan.ring * kStreamWidth);
     launch(LaunchShape{.grid = static_cast<unsigned>(plan.blocks),
+                       .rows = rows,
                        .block = static_cast<unsigned>(plan.threads),
                        .lets_next_start = params.early},
            params);
@@ -202,19 +213,25 @@ void run_exchange(Launcher& launcher, const CollectiveCall& call, const LaunchLi
   const Transfers transfers = transfers_of(call);
   if (call.block_bytes() <= longest_ragged(call))
     return exchange(launcher, transfers, DeviceFault::phase_of(call.collective));
-  const Transfer& peer = transfers[static_cast<std::size_t>(launcher.right(1))];
   const Transfer& own = transfers[static_cast<std::size_t>(launcher.rank())];
-  stream<false>(
-      launcher, call, limits,
-      {.in = peer.in, .own = own.in, .out = peer.out, .own_out = own.in == own.out ? nullptr : own.out}, true,
-      static_cast<unsigned>(max_threads(2)), [&](const LaunchShape& shape, StreamParams& params) {
-        launcher.launch(kExchangeKernel, shape, params);
-      });
+  Blocks blocks{.own = own.in, .own_out = own.in == own.out ? nullptr : own.out};
+  const bool pair = launcher.size() == 2;
+  const Transfer& first = transfers[pair ? static_cast<std::size_t>(launcher.right(1)) : 0];
+  blocks.in = first.in;
+  blocks.out = first.out;
+  if (!pair) {
+    blocks.in_stride = static_cast<std::size_t>(transfers[1].in - first.in);
+    blocks.out_stride = static_cast<std::size_t>(transfers[1].out - first.out);
+  }
+  stream<false>(launcher, call, limits, blocks, true, static_cast<unsigned>(max_threads(2)),
+                [&](const LaunchShape& shape, StreamParams& params) {
+                  launcher.launch(pair ? kExchangeKernel : kExchangeAnyKernel, shape, params);
+                });
 }
 
 constexpr std::array kOneShotKernels{&kOneShotKernel, &kReduceKernel};
 constexpr std::array kTwoShotKernels{&kTwoShotKernel};
-constexpr std::array kExchangeKernels{&kExchangeKernel};
+constexpr std::array kExchangeKernels{&kExchangeKernel, &kExchangeAnyKernel};
 constexpr std::array kRegions{&kLamportScratch, &kCreditScratch};
 
 }  // namespace
@@ -243,7 +260,6 @@ const DeviceAlgorithm kStreamingTwoShot{{.name = "streaming_two_shot",
 const DeviceAlgorithm kStreamingExchange{{.name = "streaming_exchange",
                                           .kind = Algorithm::one_shot,
                                           .collectives = {Collective::all_gather, Collective::all_to_all},
-                                          .most_ranks = 2,
                                           .takes_blocks = true,
                                           .takes_threads = true},
                                          run_exchange,

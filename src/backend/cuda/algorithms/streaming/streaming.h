@@ -95,6 +95,9 @@ struct StreamParams {
   /// For each step s, the rings of this rank on the s-th rank to the right.
   std::byte* outbox[kMaxDevices] = {};
   StreamCredits* credits[kMaxDevices] = {};  ///< by rank: of block 0
+  // streaming_exchange_any: from the block of one rank to the next. `in` and `out` are those of rank 0.
+  std::size_t in_stride = 0;
+  std::size_t out_stride = 0;
 };
 static_assert(offsetof(StreamParams, inbox) == 48 && offsetof(StreamParams, guard) == 48 + 64 - 8);
 

@@ -27,7 +27,7 @@ __device__ __forceinline__ std::uint64_t read_epoch(const EpochCounter& counter)
 }
 
 /// Called by one thread of every block of a grid (one-dimensional) or of one of its rows, when all threads of the block
-/// have read the epoch. If all rows use one counter: the block's number among all `blocks`.
+/// have read the epoch. If several rows use one counter: `block` is the number of this one among all their `blocks`.
 __device__ __forceinline__ void add_share(EpochCounter& counter, std::uint64_t epoch,
                                           unsigned block = blockIdx.x, unsigned blocks = gridDim.x) {
   if (blocks == 1) {

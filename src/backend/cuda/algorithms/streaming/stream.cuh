@@ -38,8 +38,8 @@ namespace onehop::cuda {
 template <class E>
 using StreamWire = std::conditional_t<device::kIsFloat<typename E::Wide>, Lamport<E>, Escaped>;
 
-/// kRanks: the number of ranks with which a block exchanges packets and its own, or kMaxDevices for any number up to that.
-/// kLag: see above. kRows: the grid has rows of blocks.
+/// kRanks: the number of ranks of which a block moves packets, its own included, or kMaxDevices for any number up to that.
+/// kLag: see above. kRows: the grid has several rows, each for other ranks.
 template <int kRanks, unsigned kLag, bool kRows = false>
 class Stream {
  public:
@@ -106,7 +106,7 @@ class Stream {
   __device__ __forceinline__ void settle(std::uint64_t epoch) const {
     asm volatile("barrier.cta.sync 0;" ::: "memory");
     if constexpr (kRows) {
-      if (threadIdx.x == 0)
+      if (threadIdx.x == blockDim.x - 1)
         device::add_share(*p_.counter, epoch, blockIdx.y * gridDim.x + blockIdx.x, gridDim.x * gridDim.y);
     } else {
       device::advance_epoch(*p_.counter, epoch);

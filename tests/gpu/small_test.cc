@@ -114,7 +114,7 @@ TEST_P(CudaSmall, MakesEveryCollective) {
       gpu.wait();
     };
     for (const DType type : {DType::bf16, DType::u8}) {
-      // Whole packets stream between two ranks, around their rings many times; other blocks take other ways.
+      // Blocks of whole packets stream between 2 ranks, and reuse their rings many times. Others of this size do not.
       for (const std::size_t count : {std::size_t{1}, std::size_t{40'000}, std::size_t{40'003}, kMost}) {
         const std::size_t block = count * size_of(type);
         (void)all_gather(group, in, out, count, type, stream);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streaming two-shot: all-reduces and reduces. Every rank, but for the root of a reduce, owns a piece of every chunk. It receives its piece from all others, reduces it, and sends the result to all
-// others, or to the root only (stream.cuh). Integers travel with escapes (wire/escaped.cuh).
+// Streaming two-shot: all-reduces and reduces. Every rank, but for the root of a reduce, owns a piece of every chunk.
+// It receives its piece from all others, reduces it, and sends the result to all others, or to the root only
+// (stream.cuh). Integers travel with escapes (wire/escaped.cuh).
 //
 // A chunk of a block is the pieces of all owners, one after the other. While a thread reduces its packet of chunk t, it
 // has sent those of chunk t + 1 to their owners and is loading those of chunk t + 2. It takes the results of a chunk

@@ -28,7 +28,7 @@ std::size_t count_similar(std::span<const CollectiveCall> calls) {
 std::size_t count_fused(const Group::State& group, std::span<const CollectiveCall> calls) {
   const CollectiveCall& first = calls.front();
   // The size of an invalid call is meaningless.
-  if (!CollectiveBackend::of(group).fuses() || group.size() == 1 ||
+  if (calls.size() == 1 || !CollectiveBackend::of(group).fuses() || group.size() == 1 ||
       first.collective != Collective::all_reduce || find_argument_error(first) != ArgumentError::none)
     return 1;
   return count_fitting(group.selector(), calls.first(count_similar(calls)));

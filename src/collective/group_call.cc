@@ -155,47 +155,53 @@ std::vector<GroupCall::Queue::Batch> GroupCall::Queue::sort(std::vector<Call> ca
 
 void GroupCall::Queue::run() {
   std::vector<Batch> batches = sort(std::exchange(calls_, {}));
-  {
-    const auto waits_on_host = [](const Batch& batch) {
-      return CollectiveBackend::of(*batch.group).waits_on_host(*batch.group);
-    };
-    std::vector<Batch*> waiting;
-    std::vector<WaitingBatch> described;
-    for (Batch& batch : batches) {
-      if (!waits_on_host(batch)) continue;
-      waiting.push_back(&batch);
-      described.push_back({.group = batch.group->id(),
-                           .device = batch.group->options().device,
-                           .on_stream_of_thread = batch.on_stream_of_thread()});
-    }
-    const std::vector<Lane> lanes = to_lanes(described);
-    const auto run_lane = [&waiting](const Lane& lane) {
-      for (const std::size_t each : lane) waiting[each]->run();
-    };
-    std::vector<std::jthread> threads;
-    for (const Lane& lane : std::span(lanes).subspan(lanes.empty() ? 0 : 1)) {
-      for (const std::size_t each : lane) waiting[each]->leave_thread();
-      try {
-        threads.emplace_back([&run_lane, &lane] { run_lane(lane); });
-      } catch (const std::system_error& no_thread) {
-        for (const std::size_t each : lane) waiting[each]->give_up(no_thread);
-      }
-    }
-    // A step of each in turn: the driver queues some thousand launches of a device, and then waits until one begins. If they
-    // were one rank's, they would wait for another rank, whose turn would not come.
-    std::vector<Batch*> queueing;
-    for (Batch& batch : batches) {
-      if (!waits_on_host(batch)) queueing.push_back(&batch);
-    }
-    while (!queueing.empty()) {
-      for (Batch* const batch : queueing) batch->step();
-      std::erase_if(queueing, [](const Batch* batch) { return batch->ended; });
-    }
-    if (!lanes.empty()) run_lane(lanes.front());
+  if (batches.size() == 1) {
+    batches.front().run();
+  } else {
+    run_together(batches);
   }
   for (const Batch& batch : batches) {
     if (batch.error != nullptr) std::rethrow_exception(batch.error);
   }
+}
+
+void GroupCall::Queue::run_together(std::span<Batch> batches) {
+  const auto waits_on_host = [](const Batch& batch) {
+    return CollectiveBackend::of(*batch.group).waits_on_host(*batch.group);
+  };
+  std::vector<Batch*> waiting;
+  std::vector<WaitingBatch> described;
+  for (Batch& batch : batches) {
+    if (!waits_on_host(batch)) continue;
+    waiting.push_back(&batch);
+    described.push_back({.group = batch.group->id(),
+                         .device = batch.group->options().device,
+                         .on_stream_of_thread = batch.on_stream_of_thread()});
+  }
+  const std::vector<Lane> lanes = to_lanes(described);
+  const auto run_lane = [&waiting](const Lane& lane) {
+    for (const std::size_t each : lane) waiting[each]->run();
+  };
+  std::vector<std::jthread> threads;
+  for (const Lane& lane : std::span(lanes).subspan(lanes.empty() ? 0 : 1)) {
+    for (const std::size_t each : lane) waiting[each]->leave_thread();
+    try {
+      threads.emplace_back([&run_lane, &lane] { run_lane(lane); });
+    } catch (const std::system_error& no_thread) {
+      for (const std::size_t each : lane) waiting[each]->give_up(no_thread);
+    }
+  }
+  // A step of each in turn: the driver queues some thousand launches of a device, and then waits until one begins. If they
+  // were one rank's, they would wait for another rank, whose turn would not come.
+  std::vector<Batch*> queueing;
+  for (Batch& batch : batches) {
+    if (!waits_on_host(batch)) queueing.push_back(&batch);
+  }
+  while (!queueing.empty()) {
+    for (Batch* const batch : queueing) batch->step();
+    std::erase_if(queueing, [](const Batch* batch) { return batch->ended; });
+  }
+  if (!lanes.empty()) run_lane(lanes.front());
 }
 
 // --- the scope ---

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "onehop/group_call.h"
@@ -43,6 +44,8 @@ class GroupCall::Queue {
   /// All calls of one group.
   struct Batch;
   [[nodiscard]] static std::vector<Batch> sort(std::vector<Call> calls);
+  /// Runs those of several groups, which may wait for each other. Each keeps its error.
+  static void run_together(std::span<Batch> batches);
 
   std::vector<Call> calls_;
 };

@@ -94,6 +94,11 @@ void Group::barrier(Duration timeout) {
 
 std::size_t run_first(Group::State& group, std::span<const CollectiveCall> calls) {
   calls = calls.first(count_fused(group, calls));
+  if (calls.size() == 1) {
+    const ArgumentError error = find_argument_error(calls.front());
+    run_now(group, calls, {&error, 1});
+    return 1;
+  }
   std::vector<ArgumentError> errors;
   for (const CollectiveCall& call : calls) errors.push_back(find_argument_error(call));
   if (std::ranges::count(errors, ArgumentError::none) == std::ssize(errors)) {

@@ -210,8 +210,10 @@ void require_usable(const Group::State& group, const CollectiveCall& call) {
           call.root.value, call.ranks);
   ArgumentError error = find_argument_error(call);
   if (error == ArgumentError::none) error = CollectiveBackend::of(group).find_memory_error(group, call);
-  require(error == ArgumentError::none, "{} of rank {} was rejected: {}", describe(record_of(call)),
-          call.rank, explain(call, error, group.options().device));
+  if (error != ArgumentError::none) {
+    fail(ErrorCode::invalid_argument, "{} of rank {} was rejected: {}", describe(record_of(call)), call.rank,
+         explain(call, error, group.options().device));
+  }
   require(call.root.value != call.rank || GroupCall::Queue::open() != nullptr,
           "{}: rank {} reaches itself only in a GroupCall, where it both sends and receives", name,
           call.root.value);
@@ -229,7 +231,8 @@ void sort_by_pair(std::vector<CollectiveCall>& transfers, int rank, int ranks) {
   const auto position = [&](const CollectiveCall& each) {
     return std::tuple((each.root.value - rank - 1 + ranks) % ranks, each.collective);
   };
-  std::ranges::stable_sort(transfers, {}, position);
+  // Most are: a send, then a recv. Sorting would allocate memory.
+  if (!std::ranges::is_sorted(transfers, {}, position)) std::ranges::stable_sort(transfers, {}, position);
 }
 
 void require_own_match(Calls transfers, Rank rank) {

@@ -33,6 +33,24 @@ Found& found() {
   static auto& instance = *new Found;
   return instance;
 }
+/// The driver that was found, for this process: every call asks for it, and threads would wait for each other at the mutex.
+/// nullptr: look there, for instance because a test has replaced the driver.
+constinit std::atomic<const CudaDriver*> g_usable{nullptr};
+constinit std::atomic<std::uint32_t> g_usable_generation{0};
+
+const CudaDriver* usable() noexcept {
+  // acquire: pairs with the release in remember(), so that the generation and the table are there.
+  const CudaDriver* const driver = g_usable.load(std::memory_order_acquire);
+  const bool forked = g_usable_generation.load(std::memory_order_relaxed) != os::fork_generation();
+  return forked ? nullptr : driver;
+}
+
+/// With the mutex.
+void remember(const Found& found) noexcept {
+  g_usable_generation.store(found.generation, std::memory_order_relaxed);
+  g_usable.store(found.driver, std::memory_order_release);
+}
+
 /// The replacement of the driver that a test has installed.
 struct Override {
   bool active = false;
@@ -114,6 +132,10 @@ Found look() {
 }  // namespace
 
 const CudaDriver* find_cuda_driver(std::string* why) noexcept {
+  if (const CudaDriver* const driver = usable()) {
+    if (why != nullptr) why->clear();
+    return driver;
+  }
   const std::lock_guard lock(found_mutex());
   if (replacement().active) {
     if (why != nullptr) *why = replacement().why;
@@ -138,6 +160,7 @@ const CudaDriver* find_cuda_driver(std::string* why) noexcept {
     }
     return nullptr;
   }
+  remember(known);
   if (why != nullptr) *why = known.why;
   return known.driver;
 }
@@ -152,6 +175,7 @@ const CudaDriver& cuda_driver() {
 ScopedCudaDriver::ScopedCudaDriver(const CudaDriver* fake, std::string why) {
   const std::lock_guard lock(found_mutex());
   replacement() = {.active = true, .driver = fake, .why = std::move(why)};
+  g_usable.store(nullptr, std::memory_order_relaxed);  // no other thread uses the driver
   advance_driver_epoch();
 }
 

@@ -100,7 +100,11 @@ TEST(Selector, UsesWhatWasFastestWithFourGpus) {
     expect(reduce, TypeClass::any, {{256 * kKiB - 1, "ll_one_shot"}, {kNoLimit, "streaming_two_shot"}});
     for (const TypeClass types : kClasses) {
       expect(broadcast, types, {{sent_whole, "point_to_point"}, {kNoLimit, "scatter_all_gather"}});
-      for (const Collective collective : kBlockMovers)
+      for (const Collective collective : {all_gather, all_to_all})
+        expect(collective, types,
+               {{moved_by_kernels, "streaming_exchange"},
+                {kNoLimit, symmetric ? "copy_engine" : "streaming_exchange"}});
+      for (const Collective collective : {gather, scatter})
         expect(
             collective, types,
             {{moved_by_kernels, "point_to_point"}, {kNoLimit, symmetric ? "copy_engine" : "point_to_point"}});

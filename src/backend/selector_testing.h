@@ -54,8 +54,6 @@ struct Range {
 };
 using Ranges = std::vector<Range>;
 
-inline constexpr Collective kBlockMovers[] = {all_gather, all_to_all, gather, scatter};
-
 /// Calls a function with every class of calls that have a choice.
 template <class Body>
 void for_each_class(Backend backend, Body&& body) {

@@ -46,8 +46,9 @@ struct Row {
 };
 
 using enum Collective;
-/// Collectives that move blocks and have the same limits.
-constexpr CollectiveSet kBlockMoves{all_gather, all_to_all, gather, scatter};
+/// Collectives that move blocks, and have the same limits: between every pair, and to or from the root.
+constexpr CollectiveSet kExchanges{all_gather, all_to_all};
+constexpr CollectiveSet kRootMoves{gather, scatter};
 constexpr auto kFloats = TypeClass::floats;
 constexpr auto kAny = TypeClass::any;
 constexpr auto kSymmetric = Buffers::symmetric;
@@ -79,6 +80,9 @@ constexpr std::uint64_t kMiB = 1 << 20;
 // 25.8 for 16 MB, where LL packets take 1.8, Lamport buffers 30 and rings 32. In reduces, the stream takes 25.8 us at 8 MB and the rings
 // 26.9, at 32 MB 98.2 and 96.4 (bench/results/gpu-kernels.md).
 //
+// With more ranks every pair streams. That was measured with 4 ranks on 2 GPUs: all-gathers of 4 KB, 1 MB and 64 MB take 2.55,
+// 6.0 and 199 us, and through LL packets and rings 2.9, 7.7 and 208.
+//
 // Copy engines move more bytes per second than kernels do. The barriers and the start of a copy take 17 us more
 // than kernels do; every further copy takes 4 us. For each megabyte that a rank sends, copies take 0.35 us less.
 // In all-reduces of 4 ranks that was so on H200s only (4246 us for 1 GB); on H100s they take 5529 us, and the stream 4619.
@@ -96,10 +100,8 @@ constexpr std::array kTwoRanks{
     Row{{reduce}, kAny, kAnyBuffers, 16 * kMiB, &kStreamingOneShot},
     Row{{reduce}, kAny, kAnyBuffers, kNoLimit, &kReduceFromPeers},
     Row{{reduce_scatter}, kAny, kAnyBuffers, kNoLimit, &kStreamingOneShot},
-    Row{{all_gather, all_to_all}, kAny, kAnyBuffers, 96 * kMiB - 1, &kStreamingExchange},
-    Row{{all_gather, all_to_all}, kAny, kSymmetric, kNoLimit, &kCopyEngine},
-    Row{{all_gather, all_to_all}, kAny, kAnyBuffers, kNoLimit, &kStreamingExchange},
-    Row{kBlockMoves, kAny, kAnyBuffers, 64 * kMiB - 1, &kPointToPoint},
+    Row{kExchanges, kAny, kAnyBuffers, 96 * kMiB - 1, &kStreamingExchange},
+    Row{kRootMoves, kAny, kAnyBuffers, 64 * kMiB - 1, &kPointToPoint},
     Row{{broadcast}, kAny, kAnyBuffers, 64 * kMiB - 1, &kPointToPoint},
     Row{{broadcast}, kAny, kSymmetric, kNoLimit, &kCopyEngine},
     Row{{broadcast}, kAny, kAnyBuffers, kNoLimit, &kPointToPoint},
@@ -121,7 +123,8 @@ constexpr std::array kFourRanks{
     Row{{reduce_scatter}, kFloats, kAnyBuffers, 8 * kMiB, &kLamportOneShot},
     Row{{reduce_scatter}, kAny, kAnyBuffers, 256 * kKiB, &kLLOneShot},
     Row{{reduce_scatter}, kAny, kAnyBuffers, kNoLimit, &kReduceFromPeers},
-    Row{kBlockMoves, kAny, kAnyBuffers, kMovedByKernels, &kPointToPoint, Scaling::sent},
+    Row{kExchanges, kAny, kAnyBuffers, kMovedByKernels, &kStreamingExchange, Scaling::sent},
+    Row{kRootMoves, kAny, kAnyBuffers, kMovedByKernels, &kPointToPoint, Scaling::sent},
     // Up to this size, sending the whole message from the root to every rank is faster than in pieces.
     Row{{broadcast}, kAny, kAnyBuffers, 455 * kKiB, &kPointToPoint, Scaling::sent},
     Row{{broadcast}, kAny, kAnyBuffers, kNoLimit, &kScatterAllGather},
@@ -129,8 +132,10 @@ constexpr std::array kFourRanks{
 
 /// The rows that both have, which come after their own.
 constexpr std::array kAnyRanks{
-    Row{kBlockMoves, kAny, kSymmetric, kNoLimit, &kCopyEngine},
-    Row{kBlockMoves, kAny, kAnyBuffers, kNoLimit, &kPointToPoint},
+    Row{kExchanges, kAny, kSymmetric, kNoLimit, &kCopyEngine},
+    Row{kExchanges, kAny, kAnyBuffers, kNoLimit, &kStreamingExchange},
+    Row{kRootMoves, kAny, kSymmetric, kNoLimit, &kCopyEngine},
+    Row{kRootMoves, kAny, kAnyBuffers, kNoLimit, &kPointToPoint},
 };
 
 /// What a link moves per second: NVLink of an H200 390 GB/s, PCIe 5.0 x16 some 50 GB/s. A byte costs 8 times as
@@ -144,8 +149,13 @@ bool sends_more_bytes(const Row& row, Collective collective, int ranks) {
   return row.algorithm == &kLamportOneShot && ranks > 2 && collective != reduce_scatter;
 }
 
-/// Rows for 2 and 4 ranks with NVLink were measured. All others are derived from them by Scaling and
-/// kNvlinkPerPcie.
+/// Rows for 2 and 4 ranks with NVLink were measured, but for exchanges that stream between more than 2. All others are derived
+/// from them by Scaling and kNvlinkPerPcie.
+bool is_derived(const Row& row, int ranks, Links links) {
+  const bool measured = ranks == 2 || (ranks == 4 && row.algorithm != &kStreamingExchange);
+  return links != Links::nvlink || !measured;
+}
+
 std::uint64_t limit_of(const Row& row, Collective collective, int ranks, Links links) {
   if (row.up_to == kNoLimit) return kNoLimit;
   const auto n = static_cast<std::uint64_t>(ranks);
@@ -181,7 +191,7 @@ std::vector<TuningRow> default_rows(int ranks, Links links) {
                     .buffers = row.buffers,
                     .up_to = limit,
                     .choice = AlgorithmChoice{.algorithm = std::string(row.algorithm->name)},
-                    .derived = links != Links::nvlink || (ranks != 2 && ranks != 4)});
+                    .derived = is_derived(row, ranks, links)});
   };
   const std::span<const Row> measured = ranks == 2 ? std::span<const Row>(kTwoRanks) : kFourRanks;
   for (int i = 0; i < kCollectiveCount; ++i) {

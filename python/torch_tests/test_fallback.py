@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 from ranks import meet
-from test_workloads import batch, digest, share, train, transformer
+from test_workloads import digest, share, train, train_sharded, transformer
 from torch import nn
 
 import onehop.torch
@@ -233,22 +233,9 @@ def objects(rank, size):
 def two_dimensions(rank, size):
     """HSDP: parameters are sharded within a machine, on onehop, and replicated between machines, on gloo."""
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
 
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
-    model = transformer()
-    for block in model:
-        fully_shard(block, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    for step in range(3):
-        optimizer.zero_grad()
-        model(batch(step)[share(rank, size)]).square().mean().backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1e9)
-        optimizer.step()
-    reference = train(transformer(), 3)
-    for got, expected in zip(model.parameters(), reference.parameters()):
-        torch.testing.assert_close(got.full_tensor(), expected, rtol=2e-3, atol=2e-4)
+    train_sharded(mesh, rank, size)
     assert onehop.torch.engine(mesh.get_group("shard"), "cpu") == "onehop"
     assert onehop.torch.engine(mesh.get_group("replicate"), "cpu") == "gloo"
 

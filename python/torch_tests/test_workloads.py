@@ -88,11 +88,10 @@ def ddp_hook(rank, size):
     assert len(set(everyone)) == 1
 
 
-def fsdp2(rank, size):
-    from torch.distributed.device_mesh import init_device_mesh
+def train_sharded(mesh, rank, size):
+    """Trains a model whose parameters are sharded over the mesh, and compares it with one that is not."""
     from torch.distributed.fsdp import fully_shard
 
-    mesh = init_device_mesh(torch.get_default_device().type, (size,))
     model = transformer()
     for block in model:
         fully_shard(block, mesh=mesh)
@@ -106,6 +105,12 @@ def fsdp2(rank, size):
     reference = train(transformer(), 3)
     for got, expected in zip(model.parameters(), reference.parameters()):
         torch.testing.assert_close(got.full_tensor(), expected, rtol=2e-3, atol=2e-4)
+
+
+def fsdp2(rank, size):
+    from torch.distributed.device_mesh import init_device_mesh
+
+    train_sharded(init_device_mesh(torch.get_default_device().type, (size,)), rank, size)
 
 
 def tensor_parallel(rank, size):

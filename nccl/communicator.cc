@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "communicator.h"
 
-#include <array>
 #include <chrono>
 #include <condition_variable>
-#include <cstdint>
 #include <cstdlib>
 #include <mutex>
 #include <system_error>
 #include <thread>
-#include <tuple>
 #include <unordered_map>
 #include <utility>
 
@@ -32,21 +29,12 @@ constexpr long kLongestTimeoutSeconds = 86400;
 /// When the process ends, for a device that is still busy.
 constexpr auto kExitLimit = std::chrono::seconds{5};
 
-using Communicators = std::unordered_map<Comm, std::shared_ptr<Communicator>>;
-
-/// Some of the communicators, by handle.
-struct alignas(64) Shard {
-  std::mutex mutex;
-  Communicators entries;
-  Communicators joining;  ///< beside NCCL's, to be carried
-};
-
 struct Table {
-  /// Every call looks its communicator up, and threads with different communicators should not wait for each other there.
-  std::array<Shard, 16> shards;
-  std::mutex mutex;                               ///< of what follows; may be locked while one of a shard is
-  std::uint32_t process = os::fork_generation();  ///< of what was added last
-  int leaving = 0;                                ///< threads of leave_later()
+  std::mutex mutex;
+  std::unordered_map<Comm, std::shared_ptr<Communicator>> entries;
+  std::unordered_map<Comm, std::shared_ptr<Communicator>> joining;  ///< beside NCCL's, to be carried
+  std::uint32_t process = os::fork_generation();                    ///< of what was added last
+  int leaving = 0;                                                  ///< threads of leave_later()
   std::condition_variable changed;
 };
 
@@ -55,25 +43,6 @@ Table& table() {
       *new Table;  // leaked: programs may destroy communicators in their own static destructors
   return instance;
 }
-
-/// The communicators among which a handle's is, locked.
-class LockedShard {
- public:
-  explicit LockedShard(Comm handle) : shard_(shard_of(handle)), lock_(shard_.mutex) {}
-  [[nodiscard]] Shard& operator*() const { return shard_; }
-  [[nodiscard]] Shard* operator->() const { return &shard_; }
-
- private:
-  [[nodiscard]] static Shard& shard_of(Comm handle) {
-    // Fibonacci hashing: the upper bits of the product depend on all bits of an address, whose lowest ones are equal.
-    constexpr std::uint64_t kGoldenRatio = 0x9e37'79b9'7f4a'7c15;
-    static_assert(std::tuple_size_v<decltype(Table::shards)> == 16, "4 bits");
-    return table().shards[reinterpret_cast<std::uintptr_t>(handle) * kGoldenRatio >> 60];
-  }
-
-  Shard& shard_;
-  std::lock_guard<std::mutex> lock_;
-};
 
 /// Lets calls of other threads, which an abort has ended, return before the group is left: they report the abort.
 void wait_for_calls(const std::shared_ptr<Communicator>& communicator) noexcept {
@@ -106,34 +75,29 @@ void leave_later(std::shared_ptr<Communicator> communicator, bool aborted) noexc
 
 /// At the end of the process. Peers take one that ends without leaving its groups for dead, and fail.
 void leave_all() noexcept {
-  // The child of a fork has nothing to say, and may have inherited the mutexes locked.
+  // The child of a fork has nothing to say, and may have inherited the mutex locked.
   if (table().process != os::fork_generation()) return;
-  for (Shard& shard : table().shards) {
+  std::unordered_map<Comm, std::shared_ptr<Communicator>> entries;
+  {
     // A copy: programs may destroy communicators in their own static destructors.
-    Communicators entries;
-    {
-      const std::lock_guard lock(shard.mutex);
-      entries = shard.entries;
-    }
-    for (const auto& [handle, communicator] : entries) leave_later(communicator, false);
+    const std::lock_guard lock(table().mutex);
+    entries = table().entries;
   }
+  for (const auto& [handle, communicator] : entries) leave_later(communicator, false);
   std::unique_lock lock(table().mutex);
   table().changed.wait_for(lock, kExitLimit, [] { return table().leaving == 0; });
 }
 
-/// With the shard's mutex. Leaves in `communicator` what was there before, which must end when the mutex is free.
-void exchange_entry(Shard& shard, Comm handle, std::shared_ptr<Communicator>& communicator) {
+/// With the table's mutex. Leaves in `communicator` what was there before, which must end when the mutex is free.
+void exchange_entry(Comm handle, std::shared_ptr<Communicator>& communicator) {
   // After CUDA's own handlers of the process's end, so that it runs before them.
   static const bool leaves_at_exit = std::atexit([] { leave_all(); }) == 0;
   (void)leaves_at_exit;
-  {
-    const std::lock_guard lock(table().mutex);
-    if (table().process != os::fork_generation()) {
-      table().process = os::fork_generation();
-      table().leaving = 0;  // those threads are the parent's
-    }
+  if (table().process != os::fork_generation()) {
+    table().process = os::fork_generation();
+    table().leaving = 0;  // those threads are the parent's
   }
-  std::swap(shard.entries[handle], communicator);
+  std::swap(table().entries[handle], communicator);
 }
 
 /// While it exists, waits of this thread end once ends() returns true.
@@ -230,61 +194,61 @@ Comm add(std::shared_ptr<Communicator> communicator) {
 }
 
 void add(Comm handle, std::shared_ptr<Communicator> communicator) {
-  const LockedShard shard(handle);
-  exchange_entry(*shard, handle, communicator);
+  const std::lock_guard lock(table().mutex);
+  exchange_entry(handle, communicator);
 }
 
 void add_joining(Comm handle, std::shared_ptr<Communicator> communicator) {
-  const LockedShard shard(handle);
-  std::swap(shard->joining[handle], communicator);
+  const std::lock_guard lock(table().mutex);
+  std::swap(table().joining[handle], communicator);
 }
 
 bool add_joined(Comm handle, std::shared_ptr<Communicator> communicator) {
-  const LockedShard shard(handle);
-  const auto found = shard->joining.find(handle);
-  if (found == shard->joining.end() || found->second != communicator) return false;
-  shard->joining.erase(found);
+  const std::lock_guard lock(table().mutex);
+  const auto found = table().joining.find(handle);
+  if (found == table().joining.end() || found->second != communicator) return false;
+  table().joining.erase(found);
   // Whoever ends the communicator forgets them, after having looked for it in the table.
   keep_members(handle, communicator->shared_members());
-  exchange_entry(*shard, handle, communicator);
+  exchange_entry(handle, communicator);
   return true;
 }
 
 std::shared_ptr<Communicator> remove_joining(Comm handle) noexcept {
-  const LockedShard shard(handle);
-  auto entry = shard->joining.extract(handle);
+  const std::lock_guard lock(table().mutex);
+  auto entry = table().joining.extract(handle);
   return entry.empty() ? nullptr : std::move(entry.mapped());
 }
 
 bool remove_joining(Comm handle, const Communicator& communicator) noexcept {
-  const LockedShard shard(handle);
-  const auto found = shard->joining.find(handle);
-  if (found == shard->joining.end() || found->second.get() != &communicator) return false;
-  shard->joining.erase(found);
+  const std::lock_guard lock(table().mutex);
+  const auto found = table().joining.find(handle);
+  if (found == table().joining.end() || found->second.get() != &communicator) return false;
+  table().joining.erase(found);
   return true;
 }
 
 bool is_carried(Comm handle) noexcept {
-  const LockedShard shard(handle);
-  return shard->entries.contains(handle);
+  const std::lock_guard lock(table().mutex);
+  return table().entries.contains(handle);
 }
 
 bool has_reduction(Comm handle, RedOp op) noexcept {
-  const LockedShard shard(handle);
-  const auto found = shard->entries.find(handle);
-  return found != shard->entries.end() && found->second->reductions().find(op).has_value();
+  const std::lock_guard lock(table().mutex);
+  const auto found = table().entries.find(handle);
+  return found != table().entries.end() && found->second->reductions().find(op).has_value();
 }
 
 void count_forwarded(Comm handle) noexcept {
-  const LockedShard shard(handle);
-  const auto found = shard->entries.find(handle);
-  if (found != shard->entries.end()) found->second->count_forwarded();
+  const std::lock_guard lock(table().mutex);
+  const auto found = table().entries.find(handle);
+  if (found != table().entries.end()) found->second->count_forwarded();
 }
 
 std::shared_ptr<Communicator> find(Comm comm) {
-  const LockedShard shard(comm);
-  const auto found = shard->entries.find(comm);
-  if (found == shard->entries.end())
+  const std::lock_guard lock(table().mutex);
+  const auto found = table().entries.find(comm);
+  if (found == table().entries.end())
     fail(ErrorCode::invalid_argument, "{} is no communicator, or it was destroyed",
          static_cast<const void*>(comm));
   return found->second;
@@ -292,8 +256,8 @@ std::shared_ptr<Communicator> find(Comm comm) {
 
 std::shared_ptr<Communicator> release(Comm comm) {
   std::shared_ptr<Communicator> found = find(comm);
-  const LockedShard shard(comm);
-  shard->entries.erase(comm);
+  const std::lock_guard lock(table().mutex);
+  table().entries.erase(comm);
   return found;
 }
 
@@ -304,13 +268,9 @@ void release_aborted(Comm comm, std::string_view function) {
 }
 
 bool forget(const Communicator& communicator) noexcept {
-  for (Shard& shard : table().shards) {
-    const std::lock_guard lock(shard.mutex);
-    if (std::erase_if(shard.entries,
-                      [&](const auto& entry) { return entry.second.get() == &communicator; }) != 0)
-      return true;
-  }
-  return false;
+  const std::lock_guard lock(table().mutex);
+  return std::erase_if(table().entries,
+                       [&](const auto& entry) { return entry.second.get() == &communicator; }) != 0;
 }
 
 Duration call_timeout() {

@@ -42,7 +42,7 @@ SWEEP = "-b 4 -e 64M -f 2 -d all -o all -c 1 -n 1 -w 1"
 # -R: 1 registers, 2 makes windows (0 is the default of all other runs); -p 1: communicators made by their threads; -a only chooses which time is told
 OPTIONS = tuple(f"{each} {SOME_SIZES}" for each in ("-R 1 -p 1 -c 1", "-R 2 -c 1", "-G 3 -c 1", "-u 1 -c 1", "-c 5 -a 3", "-z 1 -c 1", "-r -1 -y 1 -c 1")) + (
     "-m 2000 -c 1 -b 4 -e 1M -f 16 -d float -o sum -n 2 -w 1",)
-# So many that it hardly counts which thread begins first: that differs by some 100 us.
+# So many calls that it hardly counts if one thread begins later than another.
 EAGER = "-b 1K -e 1G -f 4 -d bfloat16 -n 200 -w 20 -c 0"
 GRAPH = "-b 1K -e 256M -f 4 -d bfloat16 -n 40 -w 5 -G 5 -c 0"
 FORWARDED = "-b 1K -e 16M -f 16 -d float -o sum -n 200 -w 20 -c 1"

@@ -42,7 +42,7 @@ def meet(what="begun", group=None):
 def _main(rank, size, body, args, directory, backend, timeout, device, machine, results):
     os.environ["OMP_NUM_THREADS"] = "1"
     if backend == "gloo":
-        # A rank that ended as soon as it has a group would close what another one still connects to.
+        # A rank that exits right after it has created a group closes connections that others are still making.
         os.environ["TORCH_DIST_INIT_BARRIER"] = "1"
     try:
         if machine is not None:

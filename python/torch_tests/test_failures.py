@@ -244,7 +244,7 @@ def checked(rank, size):
     gloo = dist.new_group(list(range(size)), backend="gloo")
     with pytest.raises(TypeError, match="was not created with backend"):
         onehop.torch.check(gloo)
-    dist.barrier()  # a rank that ended now would close what another one still connects to
+    dist.barrier()  # a rank that exits now would close connections that the other one is still making
 
 
 class Lines(logging.Handler):

@@ -44,7 +44,7 @@ class GroupCall::Queue {
   /// All calls of one group.
   struct Batch;
   [[nodiscard]] static std::vector<Batch> sort(std::vector<Call> calls);
-  /// Runs those of several groups, which may wait for each other. Each keeps its error.
+  /// Runs the calls of several groups, which may wait for each other. Each batch keeps its error.
   static void run_together(std::span<Batch> batches);
 
   std::vector<Call> calls_;

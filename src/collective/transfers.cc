@@ -231,7 +231,7 @@ void sort_by_pair(std::vector<CollectiveCall>& transfers, int rank, int ranks) {
   const auto position = [&](const CollectiveCall& each) {
     return std::tuple((each.root.value - rank - 1 + ranks) % ranks, each.collective);
   };
-  // Most are: a send, then a recv. Sorting would allocate memory.
+  // Most are in order already, a send and then a recv, and stable_sort allocates memory.
   if (!std::ranges::is_sorted(transfers, {}, position)) std::ranges::stable_sort(transfers, {}, position);
 }
 

@@ -33,8 +33,8 @@ Found& found() {
   static auto& instance = *new Found;
   return instance;
 }
-/// The driver that was found, for this process: every call asks for it, and threads would wait for each other at the mutex.
-/// nullptr: look there, for instance because a test has replaced the driver.
+/// The driver once it has been found, and the process that found it: every call needs it, and the mutex would make threads wait
+/// for each other. nullptr: ask with the mutex, for instance because a test has replaced the driver.
 constinit std::atomic<const CudaDriver*> g_usable{nullptr};
 constinit std::atomic<std::uint32_t> g_usable_generation{0};
 

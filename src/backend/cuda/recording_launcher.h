@@ -132,6 +132,11 @@ class RecordingLauncher final : public Launcher {
       keep(launch.params.emplace<PushListParams>());
     } else if (kernel.starts_with("streaming_")) {
       keep(launch.params.emplace<StreamParams>());
+    } else if (kernel == "exchange_pair") {
+      ChannelPairParams pair;
+      keep(pair);
+      launch.params.emplace<ChannelParams>(
+          ChannelParams{static_cast<const ChannelCall&>(pair), {pair.pairs[0]}, {}});
     } else if (kernel == "exchange" || kernel == "scatter_all_gather" || kernel == "reduce_from_peers") {
       keep(launch.params.emplace<ChannelParams>());
     } else if (kernel == "window_barrier") {

@@ -176,10 +176,10 @@ TEST(Streaming, LeavesShortBlocksThatAreNotWholePacketsToOthers) {
   };
   for (const Collective collective : {Collective::all_gather, Collective::all_to_all}) {
     EXPECT_EQ(kernel(kStreamingExchange, collective, DType::u8, 16), "streaming_exchange");
-    EXPECT_EQ(kernel(kStreamingExchange, collective, DType::u8, 17), "exchange");
-    EXPECT_EQ(kernel(kStreamingExchange, collective, DType::f32, 128 * kKiB - 4), "exchange");
+    EXPECT_EQ(kernel(kStreamingExchange, collective, DType::u8, 17), "exchange_pair");
+    EXPECT_EQ(kernel(kStreamingExchange, collective, DType::f32, 128 * kKiB - 4), "exchange_pair");
     EXPECT_EQ(kernel(kStreamingExchange, collective, DType::f32, 128 * kKiB + 4), "streaming_exchange");
-    EXPECT_EQ(kernel(kStreamingExchange, collective, DType::bf16, 4 * kMiB - 2), "exchange");
+    EXPECT_EQ(kernel(kStreamingExchange, collective, DType::bf16, 4 * kMiB - 2), "exchange_pair");
     EXPECT_EQ(kernel(kStreamingExchange, collective, DType::bf16, 4 * kMiB + 2), "streaming_exchange");
   }
   const auto reduce_scatter = [&](DType type, std::size_t bytes) {

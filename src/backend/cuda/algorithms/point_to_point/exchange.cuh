@@ -28,13 +28,14 @@
 
 namespace onehop::cuda {
 
-/// Handles all entries of ChannelParams::pairs at once. Sender rows also handle the LL packets of both
-/// directions.
-__device__ __forceinline__ void exchange(const ChannelParams& p) {
+/// Handles all entries of `pairs` at once. Sender rows also handle the LL packets of both directions.
+/// Params: ChannelParams or ChannelPairParams.
+template <class Params>
+__device__ __forceinline__ void exchange(const Params& p) {
   unsigned row = blockIdx.y;
   const unsigned ring = ring_of_warp();
   if (row < p.senders) {
-    const ChannelParams::Pair& pair = p.pairs[row];
+    const ChannelPair& pair = p.pairs[row];
     MessageChannel message(p, pair, peer_of_entry(p, row));
     wait_for_previous();
     if (!message.idle()) message.send();

@@ -13,7 +13,7 @@ namespace onehop::cuda {
 /// A message by LL packets or packed LL. All threads of the row's blocks take part.
 class MessageChannel {
  public:
-  __device__ __forceinline__ MessageChannel(const ChannelParams& p, const ChannelParams::Pair& pair, int peer)
+  __device__ __forceinline__ MessageChannel(const ChannelCall& p, const ChannelPair& pair, int peer)
       : p_(p),
         pair_(pair),
         peer_(peer),
@@ -235,8 +235,8 @@ class MessageChannel {
     return first_ % 32;
   }
 
-  const ChannelParams& p_;
-  const ChannelParams::Pair& pair_;
+  const ChannelCall& p_;
+  const ChannelPair& pair_;
   const int peer_;
   const unsigned first_;
   const unsigned stride_;

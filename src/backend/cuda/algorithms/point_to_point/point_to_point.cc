@@ -23,6 +23,8 @@ constexpr std::size_t kMostThreads = kChannelWarps * kWarp;
 constexpr unsigned kMostParts = 4;
 
 constexpr PlainKernel kExchangeKernel{"exchange"};
+/// With 2 ranks.
+constexpr PlainKernel kPairKernel{"exchange_pair"};
 
 /// The scratch memory: counts; then slots of LL packets and of packed LL, by parity and peer; then rings, by
 /// peer and ring.
@@ -59,7 +61,13 @@ void run(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& /*l
   exchange(launcher, transfers_of(call), DeviceFault::phase_of(call.collective));
 }
 
-constexpr std::array kPlainKernels{&kExchangeKernel};
+void launch_exchange(Launcher& launcher, const LaunchShape& shape, const ChannelParams& params) {
+  if (launcher.size() > 2) return launcher.launch(kExchangeKernel, shape, params);
+  const ChannelPairParams pair{static_cast<const ChannelCall&>(params), {params.pairs[0]}};
+  launcher.launch(kPairKernel, shape, pair);
+}
+
+constexpr std::array kPlainKernels{&kExchangeKernel, &kPairKernel};
 constexpr std::array kRegions{&kChannelScratch, &kFactorScratch};
 
 }  // namespace
@@ -87,7 +95,7 @@ ChannelLaunch::ChannelLaunch(Launcher& launcher, DeviceFault::Phase phase) : lau
   params.guard = launcher.call_guard();
   for (int r = 0; r < launcher.size(); ++r) {
     if (r == launcher.rank()) continue;
-    ChannelParams::Pair& pair = params.pairs[entry(r)];
+    ChannelPair& pair = params.pairs[entry(r)];
     pair.to = end_of(launcher.rank(), r);
     pair.from = end_of(r, launcher.rank());
   }
@@ -158,7 +166,7 @@ void ChannelLaunch::share_rings(unsigned warps, int rows) {
 
 LaunchShape ChannelLaunch::shape_rows(unsigned warps, std::size_t packets) {
   std::size_t rings = std::max(params.own_shape.rings, std::uint32_t{1});
-  for (const ChannelParams::Pair& pair : params.pairs) {
+  for (const ChannelPair& pair : params.pairs) {
     rings = std::max<std::size_t>({rings, pair.to.shape.rings, pair.from.shape.rings});
   }
   const auto peers = static_cast<unsigned>(launcher_.size() - 1);
@@ -214,7 +222,7 @@ void exchange(Launcher& launcher, const Transfers& transfers, DeviceFault::Phase
   if (has_rings) {
     const std::size_t most_packets = std::size_t{std::max(1u, blocks / (2 * peers))} * kMostThreads;
     const LaunchShape shape = launch.shape_rows(ring_warps(launcher.size()), std::min(packets, most_packets));
-    return launcher.launch(kExchangeKernel, shape, params);
+    return launch_exchange(launcher, shape, params);
   }
   const unsigned row_blocks = std::max(1u, blocks / peers);
   packets = std::max({packets, ceil_div(kept, 16), std::size_t{1}});
@@ -223,7 +231,7 @@ void exchange(Launcher& launcher, const Transfers& transfers, DeviceFault::Phase
   const std::size_t block = std::clamp(ceil_div(share, kWarp) * kWarp, least, kMostThreads);
   params.early = block <= kEarlyThreads;
   params.senders = peers;
-  launcher.launch(kExchangeKernel,
+  launch_exchange(launcher,
                   {.grid = static_cast<unsigned>(std::min<std::size_t>(row_blocks, ceil_div(packets, block))),
                    .rows = peers + 1,
                    .block = static_cast<unsigned>(block),

@@ -96,12 +96,14 @@ struct ChannelEnd {
   std::uint64_t* chunks = nullptr;   ///< ChannelCounts::chunks_sent or chunks_received, by ring
 };
 
-struct ChannelParams {
-  struct Pair {
-    ChannelEnd to;
-    ChannelEnd from;
-  };
+/// Both directions between this rank and another one.
+struct ChannelPair {
+  ChannelEnd to;
+  ChannelEnd from;
+};
 
+/// What the kernels of channels have in common. The pairs follow, as many as a kernel needs.
+struct ChannelCall {
   int rank = 0;
   int size = 0;
   bool early = false;  ///< the next kernel may start as soon as this one runs (sync/call.cuh)
@@ -124,8 +126,18 @@ struct ChannelParams {
   MessageShape own_shape;  ///< of `bytes`, if they are reduced or forwarded
   /// Entry of `pairs` of the rank to which a result is forwarded, or from which data is forwarded; -1: none.
   int root = -1;
-  Pair pairs[kMaxDevices - 1] = {};  ///< entry i: the rank i + 1 to the right
-  Scale scale;                       ///< for reduced data
+};
+
+struct ChannelParams : ChannelCall {
+  ChannelPair pairs[kMaxDevices - 1] = {};  ///< entry i: the rank i + 1 to the right
+  Scale scale;                              ///< for reduced data
+};
+
+/// Of an exchange between 2 ranks. A call with other buffers than the ones before changes the parameters of a graph
+/// (driver/kernel_graphs.h). With 1536 bytes of them instead of 352, that takes 0.4 us longer, and 0.8 us while another thread
+/// does the same (bench/results/gpu-kernels.md).
+struct ChannelPairParams : ChannelCall {
+  ChannelPair pairs[1] = {};
 };
 
 }  // namespace onehop::cuda

@@ -19,7 +19,7 @@ __device__ __forceinline__ void free_slot(ChunkFlag& taken, std::uint64_t chunks
 
 /// Waits until a flag that `peer` raises shows at least `wanted` chunks. Called by one thread; others follow it
 /// through a barrier. acquire.sys: pairs with the release of the peer's thread that raises the flag.
-__device__ __forceinline__ bool await_count(const ChannelParams& p, int peer, const ChunkFlag& flag,
+__device__ __forceinline__ bool await_count(const ChannelCall& p, int peer, const ChunkFlag& flag,
                                             std::uint64_t wanted) {
   const std::uint64_t* const count = &flag.chunks;
   return device::wait_until(p.guard, peer, p.phase, [=] { return device::load_relaxed(count) >= wanted; }) &&
@@ -38,8 +38,7 @@ __device__ __forceinline__ void poison_chunks(std::byte* data, std::size_t bytes
 /// One warp's ring of chunks.
 class RingChannel {
  public:
-  __device__ __forceinline__ RingChannel(const ChannelParams& p, const ChannelEnd& end, int peer,
-                                         unsigned ring)
+  __device__ __forceinline__ RingChannel(const ChannelCall& p, const ChannelEnd& end, int peer, unsigned ring)
       : p_(p), end_(end), peer_(peer), ring_(ring), lane_(threadIdx.x % 32) {
     if (ring_ < end_.shape.rings) {
       begin_ = std::size_t{ring_} * end_.shape.chunk;
@@ -139,7 +138,7 @@ class RingChannel {
     }
   }
 
-  const ChannelParams& p_;
+  const ChannelCall& p_;
   const ChannelEnd& end_;
   const int peer_;
   const unsigned ring_;
@@ -184,9 +183,9 @@ class RingShare {
   const unsigned parts_;
 };
 
-/// The call has failed: fills this thread's part of ChannelParams::out with NaN (sync/call.cuh), in the ring's chunks
+/// The call has failed: fills this thread's part of ChannelCall::out with NaN (sync/call.cuh), in the ring's chunks
 /// from byte `begin` on.
-static __device__ __noinline__ void poison_out(const ChannelParams& p, RingShare part, std::size_t begin) {
+static __device__ __noinline__ void poison_out(const ChannelCall& p, RingShare part, std::size_t begin) {
   if (p.poison) poison_chunks(p.out, p.bytes, p.own_shape, begin, part.first(), part.stride());
 }
 
@@ -196,19 +195,19 @@ __device__ __forceinline__ unsigned ring_of_warp() {
 }
 
 /// A warp's part of the rings that the last rows share; `row` counts from the first of those rows.
-__device__ __forceinline__ RingShare share_of_warp(const ChannelParams& p, unsigned row) {
+__device__ __forceinline__ RingShare share_of_warp(const ChannelCall& p, unsigned row) {
   return {row * (gridDim.x * blockDim.x / 32) + ring_of_warp(), p.parts};
 }
 
-/// The peer of entry i of ChannelParams::pairs.
-__device__ __forceinline__ int peer_of_entry(const ChannelParams& p, unsigned i) {
+/// The peer of entry i of `pairs`.
+__device__ __forceinline__ int peer_of_entry(const ChannelCall& p, unsigned i) {
   const int peer = p.rank + 1 + static_cast<int>(i);
   return peer < p.size ? peer : peer - p.size;
 }
 
 /// Copies the data that stays on this rank. A thread has kAtOnce packets in flight.
 template <int kAtOnce>
-__device__ __forceinline__ void copy_own(const ChannelParams& p) {
+__device__ __forceinline__ void copy_own(const ChannelCall& p) {
   const std::size_t stride = std::size_t{gridDim.x} * blockDim.x * 16;
   for (std::size_t at = (std::size_t{blockIdx.x} * blockDim.x + threadIdx.x) * 16; at < p.bytes;
        at += kAtOnce * stride) {

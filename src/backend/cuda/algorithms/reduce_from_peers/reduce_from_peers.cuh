@@ -24,7 +24,7 @@ class PeerReducer {
     // Lane i counts the chunks from the peer of entry i.
     const bool listens = lane_ + 1 < static_cast<unsigned>(size());
     const bool leads = part_.leads();
-    const ChannelParams::Pair& mine = p_.pairs[listens ? lane_ : 0];
+    const ChannelPair& mine = p_.pairs[listens ? lane_ : 0];
     std::uint64_t count = mine.from.chunks[ring_];
     const bool failed = device::has_failed(p_.guard);
 

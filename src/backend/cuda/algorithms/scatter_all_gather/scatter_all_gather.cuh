@@ -18,7 +18,7 @@ __device__ __forceinline__ void forward_ring(const ChannelParams& p, const RingS
   // Lane i handles the peer of entry i and counts the chunks from it or to it.
   const bool has_peer = lane + 1 < static_cast<unsigned>(p.size);
   const bool from_root = static_cast<int>(lane) == p.root;
-  const ChannelParams::Pair& mine = p.pairs[has_peer ? lane : 0];
+  const ChannelPair& mine = p.pairs[has_peer ? lane : 0];
   const ChannelEnd& end = from_root ? mine.from : mine.to;
   std::uint64_t count = end.chunks[ring];
   const bool failed = device::has_failed(p.guard);
@@ -78,7 +78,7 @@ __device__ __forceinline__ void forward_ring(const ChannelParams& p, const RingS
   if (part.leads() && has_peer) end.chunks[ring] = count;
 }
 
-/// Only the root sends with the sender rows. Local data (ChannelParams::in) is forwarded where `root` names the
+/// Only the root sends with the sender rows. Local data (ChannelCall::in) is forwarded where `root` names the
 /// root's entry, and copied on the root.
 __device__ __forceinline__ void scatter_all_gather(const ChannelParams& p) {
   wait_for_previous();

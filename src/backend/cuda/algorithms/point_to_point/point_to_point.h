@@ -102,7 +102,7 @@ struct ChannelPair {
   ChannelEnd from;
 };
 
-/// What the kernels of channels have in common. The pairs follow, as many as a kernel needs.
+/// The parameters that all kernels of channels have. Those of the pairs follow, for as many as a kernel serves.
 struct ChannelCall {
   int rank = 0;
   int size = 0;
@@ -133,9 +133,9 @@ struct ChannelParams : ChannelCall {
   Scale scale;                              ///< for reduced data
 };
 
-/// Of an exchange between 2 ranks. A call with other buffers than the ones before changes the parameters of a graph
-/// (driver/kernel_graphs.h). With 1536 bytes of them instead of 352, that takes 0.4 us longer, and 0.8 us while another thread
-/// does the same (bench/results/gpu-kernels.md).
+/// The parameters of an exchange between 2 ranks. A call with buffers that were not used before changes the parameters of a
+/// graph (driver/kernel_graphs.h), which takes 0.4 us longer with 1536 bytes than with 352, and 0.8 us longer if another
+/// thread does the same (bench/results/gpu-kernels.md).
 struct ChannelPairParams : ChannelCall {
   ChannelPair pairs[1] = {};
 };

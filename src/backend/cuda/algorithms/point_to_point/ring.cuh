@@ -199,7 +199,7 @@ __device__ __forceinline__ RingShare share_of_warp(const ChannelCall& p, unsigne
   return {row * (gridDim.x * blockDim.x / 32) + ring_of_warp(), p.parts};
 }
 
-/// The peer of entry i of `pairs`.
+/// The peer of entry i of ChannelParams::pairs.
 __device__ __forceinline__ int peer_of_entry(const ChannelCall& p, unsigned i) {
   const int peer = p.rank + 1 + static_cast<int>(i);
   return peer < p.size ? peer : peer - p.size;

@@ -24,6 +24,7 @@ constexpr std::array kAlgorithms{&kLLOneShot,
                                  &kCopyEngineTwoShot,
                                  &kPointToPoint,
                                  &kStreamingExchange,
+                                 &kStreamingOneWay,
                                  &kScatterAllGather,
                                  &kCopyEngine,
                                  &kReduceFromPeers,
@@ -49,6 +50,7 @@ using enum Collective;
 /// Collectives that move blocks, and have the same limits: between every pair, and to or from the root.
 constexpr CollectiveSet kExchanges{all_gather, all_to_all};
 constexpr CollectiveSet kRootMoves{gather, scatter};
+constexpr CollectiveSet kFromOrToRoot{broadcast, gather, scatter};
 constexpr auto kFloats = TypeClass::floats;
 constexpr auto kAny = TypeClass::any;
 constexpr auto kSymmetric = Buffers::symmetric;
@@ -97,14 +99,12 @@ constexpr std::array kTwoRanks{
     Row{{all_reduce}, kAny, kAnyBuffers, 128 * kMiB - 1, &kStreamingOneShot},
     Row{{all_reduce}, kAny, kSymmetric, kNoLimit, &kCopyEngineTwoShot},
     Row{{all_reduce}, kAny, kAnyBuffers, kNoLimit, &kStreamingOneShot},
-    Row{{reduce}, kAny, kAnyBuffers, 16 * kMiB, &kStreamingOneShot},
-    Row{{reduce}, kAny, kAnyBuffers, kNoLimit, &kReduceFromPeers},
-    Row{{reduce_scatter}, kAny, kAnyBuffers, kNoLimit, &kStreamingOneShot},
+    Row{{reduce, reduce_scatter}, kAny, kAnyBuffers, kNoLimit, &kStreamingOneShot},
     Row{kExchanges, kAny, kAnyBuffers, 96 * kMiB - 1, &kStreamingExchange},
-    Row{kRootMoves, kAny, kAnyBuffers, 64 * kMiB - 1, &kPointToPoint},
-    Row{{broadcast}, kAny, kAnyBuffers, 64 * kMiB - 1, &kPointToPoint},
-    Row{{broadcast}, kAny, kSymmetric, kNoLimit, &kCopyEngine},
-    Row{{broadcast}, kAny, kAnyBuffers, kNoLimit, &kPointToPoint},
+    Row{kFromOrToRoot, kAny, kAnyBuffers, 1 * kMiB, &kPointToPoint},
+    Row{kFromOrToRoot, kAny, kAnyBuffers, 64 * kMiB - 1, &kStreamingOneWay},
+    Row{kFromOrToRoot, kAny, kSymmetric, kNoLimit, &kCopyEngine},
+    Row{kFromOrToRoot, kAny, kAnyBuffers, kNoLimit, &kStreamingOneWay},
 };
 
 /// The last byte count below which copies to 3 peers do not pay off: 64 MiB and 12 MiB for each further peer.

@@ -96,9 +96,9 @@ Plan make_plan(std::size_t packets, const PlanLimits& limits) {
 
 /// What a rank sends and keeps of a call by one-shot, or its whole input and output.
 struct Blocks {
-  const std::byte* in = nullptr;
+  const std::byte* in = nullptr;  ///< null: it sends nothing
   const std::byte* own = nullptr;
-  std::byte* out = nullptr;
+  std::byte* out = nullptr;  ///< null: it receives nothing that it keeps
   std::byte* own_out = nullptr;
   // Of exchanges between more than 2 ranks, in which every peer has a row of blocks: `in` and `out` are those of rank 0, and
   // the next ranks' are so many bytes further.
@@ -155,8 +155,8 @@ void stream(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& 
   const std::size_t bytes = call.block_bytes();
   const auto from = [](auto* block, std::size_t done) { return block == nullptr ? nullptr : block + done; };
   for (std::size_t done = 0; done < bytes; done += kStreamLaunchBytes) {
-    params.in = blocks.in + done;
-    params.own = blocks.own + done;
+    params.in = from(blocks.in, done);
+    params.own = from(blocks.own, done);
     params.out = from(blocks.out, done);
     params.own_out = from(blocks.own_out, done);
     params.bytes = std::min(bytes - done, kStreamLaunchBytes);
@@ -182,7 +182,7 @@ void stream(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& 
 /// that point-to-point channels exchange, or the push algorithms reduce, in less time than a stream: an all-gather of 1028
 /// bytes of bf16 takes 2.0 and 3.1 us, a reduce-scatter of 4 MB 10.4 and 13.1 (bench/results/gpu-kernels.md).
 std::size_t longest_ragged(const CollectiveCall& call) {
-  if (call.block_bytes() % kStreamWidth == 0) return 0;
+  if (call.block_bytes() % kStreamWidth == 0 || call.collective == Collective::broadcast) return 0;
   if (call.collective == Collective::reduce_scatter)
     return type_class(call.type) == TypeClass::floats ? std::size_t{8} << 20 : kLLSlotBytes;
   return call.block_bytes() % sizeof(std::uint32_t) == 0 ? std::size_t{128} << 10 : std::size_t{4} << 20;
@@ -199,7 +199,9 @@ void run(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& lim
                                   : call.collective == Collective::all_reduce ? kOneShotKernel
                                                                               : kReduceKernel;
   const auto in_of = [&](int r) { return call.in_at(call.in_offset(r)); };
-  const Blocks blocks{.in = in_of(launcher.right(1)),
+  // In two-shot the root sends its input, too.
+  const bool sends = kTwoShot || call.collective != Collective::reduce || !call.gets_out();
+  const Blocks blocks{.in = sends ? in_of(launcher.right(1)) : nullptr,
                       .own = in_of(launcher.rank()),
                       .out = call.gets_out() ? call.out_at() : nullptr};
   stream<kTwoShot>(
@@ -214,11 +216,11 @@ void run_exchange(Launcher& launcher, const CollectiveCall& call, const LaunchLi
   if (call.block_bytes() <= longest_ragged(call))
     return exchange(launcher, transfers, DeviceFault::phase_of(call.collective));
   const Transfer& own = transfers[static_cast<std::size_t>(launcher.rank())];
-  Blocks blocks{.own = own.in, .own_out = own.in == own.out ? nullptr : own.out};
+  Blocks blocks{.own = own.in, .own_out = own.sent == 0 || own.in == own.out ? nullptr : own.out};
   const bool pair = launcher.size() == 2;
   const Transfer& first = transfers[pair ? static_cast<std::size_t>(launcher.right(1)) : 0];
-  blocks.in = first.in;
-  blocks.out = first.out;
+  blocks.in = pair && first.sent == 0 ? nullptr : first.in;
+  blocks.out = pair && first.received == 0 ? nullptr : first.out;
   if (!pair) {
     blocks.in_stride = static_cast<std::size_t>(transfers[1].in - first.in);
     blocks.out_stride = static_cast<std::size_t>(transfers[1].out - first.out);
@@ -266,5 +268,17 @@ const DeviceAlgorithm kStreamingExchange{{.name = "streaming_exchange",
                                          {},
                                          kExchangeKernels,
                                          kRegions};
+
+const DeviceAlgorithm kStreamingOneWay{
+    {.name = "streaming_one_way",
+     .kind = Algorithm::one_shot,
+     .collectives = {Collective::broadcast, Collective::gather, Collective::scatter},
+     .most_ranks = 2,
+     .takes_blocks = true,
+     .takes_threads = true},
+    run_exchange,
+    {},
+    kExchangeKernels,
+    kRegions};
 
 }  // namespace onehop::cuda

@@ -16,6 +16,7 @@ struct DeviceAlgorithm;
 extern const DeviceAlgorithm kStreamingOneShot;
 extern const DeviceAlgorithm kStreamingTwoShot;
 extern const DeviceAlgorithm kStreamingExchange;
+extern const DeviceAlgorithm kStreamingOneWay;
 
 /// Bytes of a packet.
 inline constexpr unsigned kStreamWidth = 16;

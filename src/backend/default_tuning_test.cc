@@ -161,7 +161,7 @@ TEST(Algorithms, AreNamedByCollectiveTypesAndBuffers) {
   EXPECT_THAT(names(reduce, TypeClass::any, Buffers::symmetric),
               ElementsAre("ll_one_shot", "streaming_one_shot", "streaming_two_shot", "reduce_from_peers"));
   EXPECT_THAT(names(broadcast, TypeClass::any, Buffers::symmetric),
-              ElementsAre("point_to_point", "scatter_all_gather", "copy_engine"));
+              ElementsAre("point_to_point", "streaming_one_way", "scatter_all_gather", "copy_engine"));
   for (const Collective collective : {all_gather, all_to_all}) {
     EXPECT_THAT(names(collective, TypeClass::any, Buffers::symmetric),
                 ElementsAre("point_to_point", "streaming_exchange", "copy_engine"));
@@ -170,8 +170,9 @@ TEST(Algorithms, AreNamedByCollectiveTypesAndBuffers) {
   }
   for (const Collective collective : {gather, scatter}) {
     EXPECT_THAT(names(collective, TypeClass::any, Buffers::symmetric),
-                ElementsAre("point_to_point", "copy_engine"));
-    EXPECT_THAT(names(collective, TypeClass::any, Buffers::any), ElementsAre("point_to_point"));
+                ElementsAre("point_to_point", "streaming_one_way", "copy_engine"));
+    EXPECT_THAT(names(collective, TypeClass::any, Buffers::any),
+                ElementsAre("point_to_point", "streaming_one_way"));
   }
   for (const Collective collective : {all_to_all_v, send, recv, barrier})
     EXPECT_THAT(names(collective, TypeClass::floats, Buffers::symmetric), IsEmpty());

@@ -49,14 +49,8 @@ TEST(Selector, UsesWhatWasFastestWithTwoGpus) {
             {kNoLimit, longest}});
     expect(all_reduce, TypeClass::any,
            {{64 * kKiB, "ll_one_shot"}, {128 * kMiB - 1, "streaming_one_shot"}, {kNoLimit, longest}});
-    expect(reduce, TypeClass::floats,
-           {{32 * kKiB, "ll_one_shot"},
-            {kMiB - 1, "lamport_one_shot"},
-            {16 * kMiB, "streaming_one_shot"},
-            {kNoLimit, "reduce_from_peers"}});
-    expect(reduce, TypeClass::any,
-           {{64 * kKiB, "ll_one_shot"}, {16 * kMiB, "streaming_one_shot"}, {kNoLimit, "reduce_from_peers"}});
     for (const TypeClass types : kClasses) {
+      expect(reduce, types, {{2 * kKiB, "ll_one_shot"}, {kNoLimit, "streaming_one_shot"}});
       expect(reduce_scatter, types, {{kNoLimit, "streaming_one_shot"}});
       for (const Collective collective : {all_gather, all_to_all})
         expect(collective, types,
@@ -64,7 +58,9 @@ TEST(Selector, UsesWhatWasFastestWithTwoGpus) {
                 {kNoLimit, symmetric ? "copy_engine" : "streaming_exchange"}});
       for (const Collective collective : {broadcast, gather, scatter})
         expect(collective, types,
-               {{64 * kMiB - 1, "point_to_point"}, {kNoLimit, symmetric ? "copy_engine" : "point_to_point"}});
+               {{256 * kKiB, "point_to_point"},
+                {64 * kMiB - 1, "streaming_one_way"},
+                {kNoLimit, symmetric ? "copy_engine" : "streaming_one_way"}});
     }
   }
 }
@@ -253,8 +249,10 @@ TEST(Selector, UsesTheAlgorithmForLongMessagesIfACallerNamesAKindThatTheTableDoe
     EXPECT_EQ(name(all_reduce, DType::bf16, 1, Algorithm::two_shot),
               ranks == 2 ? "streaming_two_shot" : "lamport_two_shot_by_peer");
     EXPECT_EQ(name(all_reduce, DType::i32, 1, Algorithm::two_shot), "streaming_two_shot");
-    EXPECT_EQ(name(reduce, DType::bf16, 64 * kMiB, Algorithm::one_shot), "reduce_from_peers");
-    EXPECT_EQ(name(reduce, DType::i32, 64 * kMiB, Algorithm::one_shot), "reduce_from_peers");
+    EXPECT_EQ(name(reduce, DType::bf16, 64 * kMiB, Algorithm::one_shot),
+              ranks == 2 ? "streaming_one_shot" : "reduce_from_peers");
+    EXPECT_EQ(name(reduce, DType::i32, 64 * kMiB, Algorithm::one_shot),
+              ranks == 2 ? "streaming_one_shot" : "reduce_from_peers");
     EXPECT_EQ(name(reduce, DType::bf16, 64 * kMiB, Algorithm::two_shot), "streaming_two_shot");
     EXPECT_EQ(name(reduce, DType::i32, 1, Algorithm::two_shot), "streaming_two_shot");
   }

@@ -36,7 +36,8 @@ void for_each_stream(const DeviceAlgorithm& algorithm, Body&& body) {
   });
 }
 
-constexpr std::array kStreaming{&kStreamingOneShot, &kStreamingTwoShot, &kStreamingExchange};
+constexpr std::array kStreaming{&kStreamingOneShot, &kStreamingTwoShot, &kStreamingExchange,
+                                &kStreamingOneWay};
 
 /// For each packet of a slice there is one of each of these pieces in the message.
 std::size_t pieces_of(const Case& each) {
@@ -62,7 +63,8 @@ TEST(Streaming, SpreadsEveryPacketOverBlocksWithRingsThatDoNotOverlap) {
       EXPECT_TRUE(p.depth * chunk >= slice || shape.block > p.movers);
       const std::size_t rings = std::size_t{shape.grid} * p.block_stride;
       EXPECT_LE(rings, p.rank_stride);
-      if (algorithm == &kStreamingExchange || type_class(each.type) != TypeClass::floats) {
+      const bool moves = algorithm == &kStreamingExchange || algorithm == &kStreamingOneWay;
+      if (moves || type_class(each.type) != TypeClass::floats) {
         EXPECT_LE(rings, p.escapes);
         EXPECT_LE(p.escapes + rings / 16, p.rank_stride) << "a byte for each packet";
       }
@@ -133,28 +135,37 @@ TEST(Streaming, WritesWhereThePeerReads) {
 }
 
 TEST(Streaming, SendsThePeersBlockByOneShotAndReducesOrCopiesTheOwnOne) {
-  for (const DeviceAlgorithm* algorithm : {&kStreamingOneShot, &kStreamingExchange}) {
+  for (const DeviceAlgorithm* algorithm : {&kStreamingOneShot, &kStreamingExchange, &kStreamingOneWay}) {
     for_each_stream(*algorithm, [&](const Case& each) {
+      using enum Collective;
+      const bool to_root = each.collective == reduce || each.collective == gather;
+      const bool from_root = each.collective == broadcast || each.collective == scatter;
       const std::vector<Stream> all = streams_of(each);
       const int ranks = each.shape.ranks;
       for (int r = 0; r < ranks; ++r) {
         const StreamParams& p = all[static_cast<std::size_t>(r)].params;
         const CollectiveCall call = each.call(r);
+        const bool is_root = r == each.root;
+        const bool sends = to_root ? !is_root : !from_root || is_root;
+        const bool receives = to_root ? is_root : !from_root || !is_root;
         std::vector<const std::byte*> used{p.own, p.own_out};
         for (int step = 1; step < ranks; ++step) {
           const int peer = (r + step) % ranks;
           const std::size_t blocks = ranks == 2 ? 0 : static_cast<std::size_t>(peer);
           const std::byte* const in = p.in + blocks * p.in_stride;
           const std::byte* const out = p.out == nullptr ? nullptr : p.out + blocks * p.out_stride;
-          EXPECT_EQ(in, call.in_at(call.in_offset(peer)));
-          EXPECT_EQ(out, call.gets_out() ? call.out_at(call.out_offset(peer)) : nullptr);
+          EXPECT_EQ(in, sends ? call.in_at(call.in_offset(peer)) : nullptr);
+          EXPECT_EQ(out, receives ? call.out_at(call.out_offset(peer)) : nullptr);
           used.insert(used.end(), {in, out});
         }
-        EXPECT_EQ(p.own, call.in_at(call.in_offset(r)));
+        const bool keeps = algorithm != &kStreamingOneWay || is_root;
+        if (keeps) {
+          EXPECT_EQ(p.own, call.in_at(call.in_offset(r)));
+        }
         EXPECT_EQ(p.bytes, call.block_bytes());
-        const bool copies = algorithm == &kStreamingExchange && !each.in_place;
+        const bool copies = keeps && algorithm != &kStreamingOneShot && !each.in_place;
         EXPECT_EQ(p.own_out, copies ? call.out_at(call.out_offset(r)) : nullptr);
-        EXPECT_TRUE(call.gets_out() || !p.poison);
+        EXPECT_TRUE(receives || !p.poison);
         for (const std::byte* const at : used) EXPECT_TRUE(!p.aligned || is_aligned(at));
       }
     });
@@ -185,12 +196,18 @@ TEST(Streaming, LeavesShortBlocksThatAreNotWholePacketsToOthers) {
   const auto reduce_scatter = [&](DType type, std::size_t bytes) {
     return kernel(kStreamingOneShot, Collective::reduce_scatter, type, bytes);
   };
-  EXPECT_EQ(reduce_scatter(DType::bf16, 32), "streaming_reduce");
+  EXPECT_EQ(reduce_scatter(DType::bf16, 32), "streaming_reduce_scatter");
   EXPECT_EQ(reduce_scatter(DType::bf16, 8 * kMiB - 2), "lamport_reduce_scatter");
-  EXPECT_EQ(reduce_scatter(DType::bf16, 8 * kMiB + 2), "streaming_reduce");
+  EXPECT_EQ(reduce_scatter(DType::bf16, 8 * kMiB + 2), "streaming_reduce_scatter");
   EXPECT_EQ(reduce_scatter(DType::i32, 256 * kKiB - 4), "ll_reduce_scatter");
-  EXPECT_EQ(reduce_scatter(DType::i32, 256 * kKiB + 4), "streaming_reduce");
+  EXPECT_EQ(reduce_scatter(DType::i32, 256 * kKiB + 4), "streaming_reduce_scatter");
   EXPECT_EQ(kernel(kStreamingOneShot, Collective::reduce, DType::bf16, 6), "streaming_reduce") << "one block";
+  EXPECT_EQ(kernel(kStreamingOneWay, Collective::broadcast, DType::u8, 17), "streaming_move") << "one block";
+  for (const Collective collective : {Collective::gather, Collective::scatter}) {
+    EXPECT_EQ(kernel(kStreamingOneWay, collective, DType::u8, 16), "streaming_move");
+    EXPECT_EQ(kernel(kStreamingOneWay, collective, DType::bf16, 4 * kMiB - 2), "exchange_pair");
+    EXPECT_EQ(kernel(kStreamingOneWay, collective, DType::bf16, 4 * kMiB + 2), "streaming_move");
+  }
 }
 
 TEST(StreamingOneShot, CutsWhatOneBlockCouldNotCountIntoLaunches) {

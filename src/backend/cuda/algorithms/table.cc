@@ -79,8 +79,11 @@ constexpr std::uint64_t kMiB = 1 << 20;
 // With 2 ranks, one-shot moves no more bytes than two-shot, so all-reduces stream in one trip. Lamport one-shot and the
 // stream take 3.28 and 3.30 us at 512 KB, 4.77 and 4.77 at 1 MB, and on H100s 8.6 and 8.15 us at 2 MB
 // (bench/results/gpu-streaming-h100x2.md). Reduce-scatters, all-gathers and all-to-alls stream at every size: 1.5 us for 1 KB,
-// 25.8 for 16 MB, where LL packets take 1.8, Lamport buffers 30 and rings 32. In reduces, the stream takes 25.8 us at 8 MB and the rings
-// 26.9, at 32 MB 98.2 and 96.4 (bench/results/gpu-kernels.md).
+// 25.8 for 16 MB, where LL packets take 1.8, Lamport buffers 30 and rings 32 (bench/results/gpu-kernels.md).
+//
+// Between 2 ranks, what has a root streams in one direction: a reduce of 4 KB takes 1.51 us, where LL packets take 1.58, of 512 KB
+// 2.4 (Lamport buffers 3.3), and of 256 MB 735 (rings 744). A broadcast of 256 KB takes 2.05 us, and by packed LL 1.96; of 512 KB
+// 2.4 and 2.8, of 4 MB 12.3 and 14.9 (bench/results/gpu-kernels.md).
 //
 // With more ranks every pair streams. That was measured with 4 ranks on 2 GPUs: all-gathers of 4 KB, 1 MB and 64 MB take 2.55,
 // 6.0 and 199 us, and through LL packets and rings 2.9, 7.7 and 208.
@@ -93,15 +96,16 @@ constexpr std::uint64_t kMiB = 1 << 20;
 // With 4 ranks 1 MB takes 7.1 us, through rings 15, and by the stream 7.6. The stream and Lamport two-shot take 11.1 and 11.9 us
 // at 2 MB, 20.0 and 21.0 us at 4 MB.
 constexpr std::array kTwoRanks{
-    Row{{all_reduce, reduce}, kFloats, kAnyBuffers, 32 * kKiB, &kLLOneShot},
-    Row{{all_reduce, reduce}, kFloats, kAnyBuffers, kMiB - 1, &kLamportOneShot},
-    Row{{all_reduce, reduce}, kAny, kAnyBuffers, 64 * kKiB, &kLLOneShot},
+    Row{{all_reduce}, kFloats, kAnyBuffers, 32 * kKiB, &kLLOneShot},
+    Row{{all_reduce}, kFloats, kAnyBuffers, kMiB - 1, &kLamportOneShot},
+    Row{{all_reduce}, kAny, kAnyBuffers, 64 * kKiB, &kLLOneShot},
     Row{{all_reduce}, kAny, kAnyBuffers, 128 * kMiB - 1, &kStreamingOneShot},
     Row{{all_reduce}, kAny, kSymmetric, kNoLimit, &kCopyEngineTwoShot},
     Row{{all_reduce}, kAny, kAnyBuffers, kNoLimit, &kStreamingOneShot},
+    Row{{reduce}, kAny, kAnyBuffers, 2 * kKiB, &kLLOneShot},
     Row{{reduce, reduce_scatter}, kAny, kAnyBuffers, kNoLimit, &kStreamingOneShot},
     Row{kExchanges, kAny, kAnyBuffers, 96 * kMiB - 1, &kStreamingExchange},
-    Row{kFromOrToRoot, kAny, kAnyBuffers, 1 * kMiB, &kPointToPoint},
+    Row{kFromOrToRoot, kAny, kAnyBuffers, 256 * kKiB, &kPointToPoint},
     Row{kFromOrToRoot, kAny, kAnyBuffers, 64 * kMiB - 1, &kStreamingOneWay},
     Row{kFromOrToRoot, kAny, kSymmetric, kNoLimit, &kCopyEngine},
     Row{kFromOrToRoot, kAny, kAnyBuffers, kNoLimit, &kStreamingOneWay},

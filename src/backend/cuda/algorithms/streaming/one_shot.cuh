@@ -6,10 +6,6 @@
 // Between more ranks, an exchange is one of these for every pair of them: a rank has a row of blocks for each peer, which uses
 // the rings and credits of that pair only.
 //
-// Reduces, broadcasts, gathers and scatters have data in one direction: one rank has nothing to send, the other one nothing
-// to receive. The rule of two calls needs something in the other direction, too, and that is a credit: where rings are
-// reused, those that the sender awaits anyway, and otherwise one for no chunks, which says that the receiver's call has begun.
-//
 // While a thread waits for chunk t, it has sent chunk t + 1 and is loading chunk t + 2. So an all-reduce reads its input once,
 // and the link is busy while data is added. It sends chunk t + 1 only when it has cleared chunk t - 1. So when all warps of
 // a block have cleared c + 2 chunks, the peers have cleared c.
@@ -27,11 +23,11 @@ namespace onehop::cuda {
 
 enum class OneShot {
   all_reduce,  ///< a rank reduces what it has sent, without loading it again
-  reduce,      ///< reduces and reduce-scatters: it reduces p.own
-  exchange,    ///< what is not reduced: it stores what it receives, and copies p.own to p.own_out
+  reduce,      ///< reduce-scatters: it reduces p.own
+  exchange,    ///< all-gathers and all-to-alls: it stores what it receives, and copies p.own to p.own_out
 };
 
-/// p.in or p.out is null if it sends or receives nothing. E: any type in exchanges. kRanks: 2, or in exchanges kMaxDevices for any number. kOps: of reductions.
+/// E: any type in exchanges. kRanks: 2, or in exchanges kMaxDevices for any number. kOps: of reductions.
 template <OneShot kWhat, class E, int kRanks = 2, Ops kOps = Ops::sum>
 class StreamingOneShot : public Stream<2, kOneShotLag, (kRanks > 2)> {
  public:
@@ -40,15 +36,14 @@ class StreamingOneShot : public Stream<2, kOneShotLag, (kRanks > 2)> {
       : Base(p, progress, 1) {}
 
   __device__ __forceinline__ void run() {
-    if (threadIdx.x >= p_.movers)
-      return exchange_credits(sends(p_), receives(p_), kRanks == 2 ? Base::kAllOthers : pair_of(p_).peer);
+    if (threadIdx.x >= p_.movers) return exchange_credits(kRanks == 2 ? Base::kAllOthers : pair_of(p_).peer);
     // Only the last block can have a packet that is not whole. The others' loop has no branches around loads.
     if (blockIdx.x * p_.slice + packets_ > p_.whole) return move_ragged(p_, progress_);
     move<true>();
   }
 
- private:
-  using Base::await_begin, Base::await_credit, Base::cleared, Base::exchange_credits, Base::say_begun, Base::settle;
+ protected:
+  using Base::await_credit, Base::cleared, Base::exchange_credits, Base::settle;
   using Base::begin_, Base::p_, Base::packets_, Base::progress_, Base::ring_;
   static constexpr bool kExchanges = kWhat == OneShot::exchange;
   static constexpr bool kLoadsOwn = kWhat != OneShot::all_reduce;
@@ -58,14 +53,7 @@ class StreamingOneShot : public Stream<2, kOneShotLag, (kRanks > 2)> {
   using Stored = typename E::Stored;
   static_assert(kRanks == 2 || kExchanges);
 
-  /// Whether calls of this kernel can have data in one direction only.
-  static constexpr bool kOneWay = kRanks == 2 && kWhat != OneShot::all_reduce;
-  [[nodiscard]] static __device__ __forceinline__ bool sends(const StreamParams& p) {
-    return !kOneWay || p.in != nullptr;
-  }
-  [[nodiscard]] static __device__ __forceinline__ bool receives(const StreamParams& p) {
-    return !kOneWay || p.out != nullptr;
-  }
+ private:
   /// With whom the block exchanges packets.
   struct Pair {
     const std::byte* in;
@@ -85,15 +73,13 @@ class StreamingOneShot : public Stream<2, kOneShotLag, (kRanks > 2)> {
               p.outbox[step], peer};
     }
   }
+ protected:
   /// Whether the block copies p.own: those of the first row do.
   [[nodiscard]] static __device__ __forceinline__ bool copies_own(const StreamParams& p) {
     return p.own_out != nullptr && (kRanks == 2 || blockIdx.y == 0);
   }
-  /// Whether it loads p.own.
-  [[nodiscard]] static __device__ __forceinline__ bool loads_own(const StreamParams& p) {
-    return kExchanges ? copies_own(p) : receives(p);
-  }
 
+ private:
   /// Out of line, because its code would slow down the other blocks.
   static __device__ __noinline__ void move_ragged(const StreamParams& p, typename Base::Progress& progress) {
     StreamingOneShot(p, progress).template move<false>();
@@ -113,19 +99,17 @@ class StreamingOneShot : public Stream<2, kOneShotLag, (kRanks > 2)> {
     asm volatile("" : "+l"(in), "+l"(out), "+l"(inbox), "+l"(outbox), "+r"(left));
     wait_for_previous();
 
-    // How many of so many packets this thread sends, and how many it loads of the own ones.
-    const auto of_sent = [&](int packets) { return sends(p_) ? packets : 0; };
-    const auto of_own = [&](int packets) { return loads_own(p_) ? packets : 0; };
-    Data own = load<kWhole>(pair_of(p_).in, in, of_sent(left));  // of chunk t
+    Data own = load<kWhole>(pair_of(p_).in, in, left);  // of chunk t
     const std::uint64_t epoch = device::read_epoch(*p_.counter);
-    Data next = load<kWhole>(pair_of(p_).in, in + chunk, of_sent(ahead(left, 1)));  // of chunk t + 1
+    Data next = load<kWhole>(pair_of(p_).in, in + chunk, ahead(left, 1));  // of chunk t + 1
     if ((epoch & 1) != 0) {
       inbox += p_.parity_stride;
       outbox += p_.parity_stride;
     }
-    send(own, outbox, of_sent(left));
-    if (!sends(p_)) say_begun(epoch);
+    send(own, outbox, left);
     const std::byte* own_in = p_.own + begin_ + threadIdx.x * kStreamWidth;
+    // Between 2 ranks without a branch, which would cost the short calls time.
+    const auto of_own = [&](int packets) { return kRanks == 2 || copies_own(p_) ? packets : 0; };
     if constexpr (kLoadsOwn) own = load<kWhole>(p_.own, own_in, of_own(left));
     let_next_start(p_.early);
     const bool failed = device::has_failed(p_.guard);
@@ -136,13 +120,13 @@ class StreamingOneShot : public Stream<2, kOneShotLag, (kRanks > 2)> {
     unsigned slot = 0;  // of chunk t, in bytes
     // A warp without further packets ends before others of its block. Nobody waits for it to clear the last chunk.
     for (unsigned t = 0; warp_has(left); ++t) {
-      const Data later = load<kWhole>(pair_of(p_).in, in, of_sent(ahead(left, 2)));
+      const Data later = load<kWhole>(pair_of(p_).in, in, ahead(left, 2));
       Data next_own = next;
       if constexpr (kLoadsOwn) next_own = load<kWhole>(p_.own, own_in += chunk, of_own(ahead(left, 1)));
       in += chunk;
       const unsigned following = slot + chunk == p_.depth * chunk ? 0 : slot + chunk;
-      if (sends(p_) && warp_has(ahead(left, 1)) && !await_credit(t + 1)) return give_up(p_, t);
-      send(next, outbox + following, of_sent(ahead(left, 1)));
+      if (warp_has(ahead(left, 1)) && !await_credit(t + 1)) return give_up(p_, t);
+      send(next, outbox + following, ahead(left, 1));
       if (!finish<kWhole>(own, out, inbox + slot, left)) return give_up(p_, t);
       cleared(t + 1);
       out += chunk;
@@ -151,9 +135,9 @@ class StreamingOneShot : public Stream<2, kOneShotLag, (kRanks > 2)> {
       own = next_own;
       next = later;
     }
-    if (!receives(p_)) await_begin(epoch);
   }
 
+ protected:
   /// The number of packets from this thread's packet of a later chunk on; not positive if it has none there.
   [[nodiscard]] __device__ __forceinline__ int ahead(int left, int chunks) const {
     return left - chunks * static_cast<int>(p_.movers);
@@ -194,22 +178,32 @@ class StreamingOneShot : public Stream<2, kOneShotLag, (kRanks > 2)> {
       if (Slot::has_escape(wire)) Base::send_escapes(p_, pair_of(p_).outbox, to, Slot::byte_of(data));
     }
   }
-  /// Waits for the peer's packet if there is one, stores it or its reduction, and clears it.
+  /// Copies the packet of p.own if the block does that, waits for the peer's packet, stores it or its reduction, and clears it.
   template <bool kWhole>
   __device__ __forceinline__ bool finish(const Data& own, std::byte* out, std::byte* inbox, int left) const {
-    if constexpr (kExchanges) {
-      if (copies_own(p_) && left > 0) store<kWhole>(p_.own_out, p_.own_out + (out - pair_of(p_).out), own);
-    }
-    if (!receives(p_)) return true;
+    if constexpr (kExchanges) copy_own<kWhole>(own, out - pair_of(p_).out, left);
     Wire wire;
-    const bool came = device::wait_until_all(
+    return await(wire, inbox, left) && take<kWhole>(wire, own, out, inbox, left);
+  }
+  /// `at`: from the start of the message, in bytes.
+  template <bool kWhole>
+  __device__ __forceinline__ void copy_own(const Data& own, std::ptrdiff_t at, int left) const {
+    if (copies_own(p_) && left > 0) store<kWhole>(p_.own_out, p_.own_out + at, own);
+  }
+  /// Called by all lanes of a warp: waits for the peer's packets.
+  [[nodiscard]] __device__ __forceinline__ bool await(Wire& wire, const std::byte* inbox, int left) const {
+    return device::wait_until_all(
         p_.guard, p_.phase,
         [&] {
           if (left > 0) wire = Slot::peek(inbox);
           return left <= 0 || Slot::arrived(wire);
         },
         [&] { return kRanks == 2 ? 2u >> p_.rank : 1u << pair_of(p_).peer; });
-    if (!came) return false;
+  }
+  /// Stores the packet that has arrived or its reduction, and clears it.
+  template <bool kWhole>
+  [[nodiscard]] __device__ __forceinline__ bool take(Wire& wire, const Data& own, std::byte* out,
+                                                     std::byte* inbox, int left) const {
     if (left <= 0) return true;
     let_next_start(p_.soon);
     if constexpr (Slot::kEscapes) {

@@ -65,7 +65,7 @@ class Stream {
 
   /// The two warps besides the movers: the first one gives credits for what the block receives, the second one receives those for
   /// what it sends. `peer`: the only rank with which the block exchanges packets, if it is not all others.
-  __device__ __forceinline__ void exchange_credits(bool sends, bool receives, int peer = kAllOthers) {
+  __device__ __forceinline__ void exchange_credits(int peer = kAllOthers, bool sends = true, bool receives = true) {
     wait_for_previous();
     const std::uint64_t epoch = device::read_epoch(*p_.counter);
     const bool failed = device::has_failed(p_.guard);
@@ -83,7 +83,7 @@ class Stream {
       count =
           most - count < chunks_per_credit(p_.depth, kLag) ? most : count + chunks_per_credit(p_.depth, kLag);
       const std::uint64_t credit = epoch << kCreditBits | count;
-      if (!await_raised(p_.guard, progress_.cleared, p_.movers / 32, gives ? count : count + 2)) return;
+      if (receives && !await_raised(p_.guard, progress_.cleared, p_.movers / 32, gives ? count : count + 2)) return;
       if (gives) {
         // release.sys: pairs with the acquire below, on the peer. Publishes the clears that await_raised() acquired.
         if (is_peer) device::store_release(&p_.credits[lane][blockIdx.x].from[p_.rank], credit);
@@ -112,21 +112,6 @@ class Stream {
     } else {
       device::advance_epoch(*p_.counter, epoch);
     }
-  }
-
-  /// In a call with data in one direction between 2 ranks: the movers of the rank that only receives say that the call has
-  /// begun, and those of the other one wait for that. One block does. If it exchanges credits, these say so.
-  __device__ __forceinline__ void say_begun(std::uint64_t epoch) const {
-    // relaxed.sys: pairs with the load in await_begin() on the peer. Nothing is published: what this rank did in earlier calls
-    // was performed when this kernel began.
-    if (is_witness()) device::store_relaxed(&p_.credits[1 - p_.rank][0].from[p_.rank], epoch << kCreditBits);
-  }
-  __device__ __forceinline__ void await_begin(std::uint64_t epoch) const {
-    if (!is_witness()) return;
-    const std::uint64_t* const word = &p_.credits[p_.rank][0].from[1 - p_.rank];
-    // relaxed.sys: pairs with the store in say_begun(). If it does not come, this call has failed, but its data was sent.
-    (void)device::wait_until(p_.guard, 1 - p_.rank, p_.phase,
-                             [=] { return device::load_relaxed(word) >= epoch << kCreditBits; });
   }
 
   /// A mover waits until it may send chunk t.
@@ -171,9 +156,6 @@ class Stream {
   unsigned packets_;   ///< of the slice
 
  private:
-  [[nodiscard]] __device__ __forceinline__ bool is_witness() const {
-    return blockIdx.x == 0 && threadIdx.x == 0 && packets_ <= p_.depth * p_.movers;
-  }
   [[nodiscard]] static __device__ __forceinline__ std::byte* escapes_of(const StreamParams& p,
                                                                         std::byte* rings,
                                                                         const std::byte* packet) {

@@ -20,12 +20,14 @@ constexpr std::size_t kFewestThreads = 64;
 constexpr std::size_t kSoonBytes = 16 << 20;
 
 constexpr ReductionKernel kOneShotKernel{"streaming_one_shot", TypeClass::any, 2};
-/// Reduces and reduce-scatters by one-shot.
+constexpr ReductionKernel kReduceScatterKernel{"streaming_reduce_scatter", TypeClass::any, 2};
+/// In one direction, as kMoveKernel.
 constexpr ReductionKernel kReduceKernel{"streaming_reduce", TypeClass::any, 2};
 constexpr ReductionKernel kTwoShotKernel{"streaming_two_shot"};
 constexpr PlainKernel kExchangeKernel{"streaming_exchange"};
 /// Between more than 2 ranks.
 constexpr PlainKernel kExchangeAnyKernel{"streaming_exchange_any"};
+constexpr PlainKernel kMoveKernel{"streaming_move"};
 
 constexpr ScratchRegion kCreditScratch{[](const GroupShape& shape) {
   return shape.ranks == 1 ? std::size_t{0} : shape.blocks * sizeof(StreamCredits);
@@ -197,7 +199,8 @@ void run(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& lim
   }
   const ReductionKernel& kernel = kTwoShot                                    ? kTwoShotKernel
                                   : call.collective == Collective::all_reduce ? kOneShotKernel
-                                                                              : kReduceKernel;
+                                  : call.collective == Collective::reduce     ? kReduceKernel
+                                                                              : kReduceScatterKernel;
   const auto in_of = [&](int r) { return call.in_at(call.in_offset(r)); };
   // In two-shot the root sends its input, too.
   const bool sends = kTwoShot || call.collective != Collective::reduce || !call.gets_out();
@@ -227,13 +230,15 @@ void run_exchange(Launcher& launcher, const CollectiveCall& call, const LaunchLi
   }
   stream<false>(launcher, call, limits, blocks, true, static_cast<unsigned>(max_threads(2)),
                 [&](const LaunchShape& shape, StreamParams& params) {
-                  launcher.launch(pair ? kExchangeKernel : kExchangeAnyKernel, shape, params);
+                  const bool one_way = params.in == nullptr || params.out == nullptr;
+                  launcher.launch(one_way ? kMoveKernel : pair ? kExchangeKernel : kExchangeAnyKernel, shape, params);
                 });
 }
 
-constexpr std::array kOneShotKernels{&kOneShotKernel, &kReduceKernel};
+constexpr std::array kOneShotKernels{&kOneShotKernel, &kReduceScatterKernel, &kReduceKernel};
 constexpr std::array kTwoShotKernels{&kTwoShotKernel};
 constexpr std::array kExchangeKernels{&kExchangeKernel, &kExchangeAnyKernel};
+constexpr std::array kMoveKernels{&kMoveKernel};
 constexpr std::array kRegions{&kLamportScratch, &kCreditScratch};
 
 }  // namespace
@@ -278,7 +283,7 @@ const DeviceAlgorithm kStreamingOneWay{
      .takes_threads = true},
     run_exchange,
     {},
-    kExchangeKernels,
+    kMoveKernels,
     kRegions};
 
 }  // namespace onehop::cuda

@@ -30,7 +30,7 @@ class StreamingTwoShot : public Stream<kRanks, kTwoShotLag> {
       : Base(p, progress, pieces(p)) {}
 
   __device__ __forceinline__ void run() {
-    if (threadIdx.x >= p_.movers) return exchange_credits(true, true);
+    if (threadIdx.x >= p_.movers) return exchange_credits();
     // Only the last block can have a packet that is not whole. The others' loop has no branches around loads.
     const bool whole = p_.aligned && begin_ + std::size_t{packets_} * pieces(p_) * kStreamWidth <= p_.bytes;
     // Keeps the compiler from making addresses after the previous kernel has ended, where it would cost time.

@@ -50,7 +50,7 @@ TEST(Selector, UsesWhatWasFastestWithTwoGpus) {
     expect(all_reduce, TypeClass::any,
            {{64 * kKiB, "ll_one_shot"}, {128 * kMiB - 1, "streaming_one_shot"}, {kNoLimit, longest}});
     for (const TypeClass types : kClasses) {
-      expect(reduce, types, {{2 * kKiB, "ll_one_shot"}, {kNoLimit, "streaming_one_shot"}});
+      expect(reduce, types, {{kKiB, "ll_one_shot"}, {kNoLimit, "streaming_one_shot"}});
       expect(reduce_scatter, types, {{kNoLimit, "streaming_one_shot"}});
       for (const Collective collective : {all_gather, all_to_all})
         expect(collective, types,

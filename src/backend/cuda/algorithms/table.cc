@@ -81,9 +81,9 @@ constexpr std::uint64_t kMiB = 1 << 20;
 // (bench/results/gpu-streaming-h100x2.md). Reduce-scatters, all-gathers and all-to-alls stream at every size: 1.5 us for 1 KB,
 // 25.8 for 16 MB, where LL packets take 1.8, Lamport buffers 30 and rings 32 (bench/results/gpu-kernels.md).
 //
-// Between 2 ranks, what has a root streams in one direction: a reduce of 4 KB takes 1.51 us, where LL packets take 1.58, of 512 KB
-// 2.4 (Lamport buffers 3.3), and of 256 MB 735 (rings 744). A broadcast of 256 KB takes 2.05 us, and by packed LL 1.96; of 512 KB
-// 2.4 and 2.8, of 4 MB 12.3 and 14.9 (bench/results/gpu-kernels.md).
+// Between 2 ranks, what has a root streams in one direction. A reduce of 1 KB takes 1.40 us and by LL packets 1.38, of 2 KB 1.49 and 1.54,
+// of 512 KB 2.4 (Lamport buffers 3.3), and of 256 MB 735 (rings 744). A gather of blocks of 256 KB takes 1.97 us and by packed LL
+// 1.92; a broadcast of 512 KB 2.4 and 2.8, of 4 MB 12.3 and 14.9 (bench/results/gpu-kernels.md).
 //
 // With more ranks every pair streams. That was measured with 4 ranks on 2 GPUs: all-gathers of 4 KB, 1 MB and 64 MB take 2.55,
 // 6.0 and 199 us, and through LL packets and rings 2.9, 7.7 and 208.
@@ -102,7 +102,7 @@ constexpr std::array kTwoRanks{
     Row{{all_reduce}, kAny, kAnyBuffers, 128 * kMiB - 1, &kStreamingOneShot},
     Row{{all_reduce}, kAny, kSymmetric, kNoLimit, &kCopyEngineTwoShot},
     Row{{all_reduce}, kAny, kAnyBuffers, kNoLimit, &kStreamingOneShot},
-    Row{{reduce}, kAny, kAnyBuffers, 2 * kKiB, &kLLOneShot},
+    Row{{reduce}, kAny, kAnyBuffers, kKiB, &kLLOneShot},
     Row{{reduce, reduce_scatter}, kAny, kAnyBuffers, kNoLimit, &kStreamingOneShot},
     Row{kExchanges, kAny, kAnyBuffers, 96 * kMiB - 1, &kStreamingExchange},
     Row{kFromOrToRoot, kAny, kAnyBuffers, 256 * kKiB, &kPointToPoint},

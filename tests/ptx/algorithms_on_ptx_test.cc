@@ -180,7 +180,7 @@ TEST_P(Algorithms, EndWhenARankHasLeft) {
 }
 
 // An earlier call of one rank has failed there, so that data of that call may still arrive. The others take part, too,
-// except with copy engines, which would copy into the output afterwards, and in streaming algorithms, where they would
+// except with copy engines, which would copy into the output afterwards, and in streams in both directions, where they would
 // wait longer than a simulation can.
 TEST_P(Algorithms, GiveNaNOnceTheRankHasFailed) {
   const auto& [algorithm, ranks] = GetParam();
@@ -310,6 +310,34 @@ TEST_P(Ranks, ExchangeMessagesOfAllRoutes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(OnPtx, Ranks, testing::Values(2, 3, 4, 5, 8), testing::PrintToStringParamName());
+
+// Or it could get two calls ahead, and write to memory that the receiver has not cleared.
+TEST(OneWayStreams, EndOnTheSenderOnceTheReceiversCallHasBegun) {
+  struct Sent {
+    const DeviceAlgorithm* algorithm;
+    Collective collective;
+    int sender;
+  };
+  for (const auto& [algorithm, collective, sender] :
+       {Sent{&cuda::kStreamingOneWay, Collective::broadcast, 0},
+        Sent{&cuda::kStreamingOneWay, Collective::scatter, 0},
+        Sent{&cuda::kStreamingOneWay, Collective::gather, 1},
+        Sent{&cuda::kStreamingOneShot, Collective::reduce, 1}}) {
+    CheckedCalls calls(kernels(), shape_of(2), 6);
+    Case each{.algorithm = algorithm};
+    each.collective = collective;
+    each.count = 64;
+    const std::vector<CollectiveCall> made = calls.prepare(each);
+    calls.gpus().set_timeout(1'000);
+    algorithm->run(calls.gpus().launcher(sender), made[static_cast<std::size_t>(sender)], each.limits,
+                   nullptr);
+    calls.gpus().simulation().run();
+    const std::optional<DeviceFailure> failure = parse_fault(calls.gpus().words(sender).fault);
+    ASSERT_TRUE(failure.has_value()) << each.describe();
+    EXPECT_EQ(failure->reason, DeviceFault::timeout) << each.describe();
+    EXPECT_EQ(failure->awaited.value, 1 - sender) << each.describe();
+  }
+}
 
 /// Stores an LL flag in every word of both parities of LL slots. `half`: bytes of a parity.
 void fill_flags(std::byte* slots, std::size_t half, std::uint64_t flag) {

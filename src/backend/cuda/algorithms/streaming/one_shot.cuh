@@ -23,8 +23,8 @@ namespace onehop::cuda {
 
 enum class OneShot {
   all_reduce,  ///< a rank reduces what it has sent, without loading it again
-  reduce,      ///< reduce-scatters: it reduces p.own
-  exchange,    ///< all-gathers and all-to-alls: it stores what it receives, and copies p.own to p.own_out
+  reduce,      ///< reduce-scatters, and reduces in one direction (one_way.cuh): it reduces p.own
+  exchange,    ///< what is not reduced: it stores what it receives, and copies p.own to p.own_out
 };
 
 /// E: any type in exchanges. kRanks: 2, or in exchanges kMaxDevices for any number. kOps: of reductions.
@@ -53,7 +53,6 @@ class StreamingOneShot : public Stream<2, kOneShotLag, (kRanks > 2)> {
   using Stored = typename E::Stored;
   static_assert(kRanks == 2 || kExchanges);
 
- private:
   /// With whom the block exchanges packets.
   struct Pair {
     const std::byte* in;
@@ -73,13 +72,11 @@ class StreamingOneShot : public Stream<2, kOneShotLag, (kRanks > 2)> {
               p.outbox[step], peer};
     }
   }
- protected:
   /// Whether the block copies p.own: those of the first row do.
   [[nodiscard]] static __device__ __forceinline__ bool copies_own(const StreamParams& p) {
     return p.own_out != nullptr && (kRanks == 2 || blockIdx.y == 0);
   }
 
- private:
   /// Out of line, because its code would slow down the other blocks.
   static __device__ __noinline__ void move_ragged(const StreamParams& p, typename Base::Progress& progress) {
     StreamingOneShot(p, progress).template move<false>();
@@ -137,7 +134,6 @@ class StreamingOneShot : public Stream<2, kOneShotLag, (kRanks > 2)> {
     }
   }
 
- protected:
   /// The number of packets from this thread's packet of a later chunk on; not positive if it has none there.
   [[nodiscard]] __device__ __forceinline__ int ahead(int left, int chunks) const {
     return left - chunks * static_cast<int>(p_.movers);

@@ -53,7 +53,9 @@ class StreamingOneWay : public StreamingOneShot<kWhat, E, 2, kOps> {
     const std::byte* in = p_.in + at;
     std::byte* outbox = p_.peer_inbox + ring_;
     int left = static_cast<int>(packets_ - threadIdx.x);  // packets of the slice from this thread's on
-    asm volatile("" : "+l"(in), "+l"(outbox), "+r"(left));  // before the previous kernel has ended, as in one-shot
+    asm volatile(""
+                 : "+l"(in), "+l"(outbox),
+                   "+r"(left));  // before the previous kernel has ended, as in one-shot
     wait_for_previous();
 
     const Data first = load<kWhole>(p_.in, in, left);
@@ -99,7 +101,7 @@ class StreamingOneWay : public StreamingOneShot<kWhat, E, 2, kOps> {
     const std::uint64_t epoch = device::read_epoch(*p_.counter);
     say_begun(epoch);
     if ((epoch & 1) != 0) inbox += p_.parity_stride;
-    Wire next = look<Wire>(inbox, left);
+    Wire next = look(inbox, left);
     let_next_start(p_.early);
     const bool failed = device::has_failed(p_.guard);
     settle(epoch);
@@ -110,7 +112,7 @@ class StreamingOneWay : public StreamingOneShot<kWhat, E, 2, kOps> {
       const Data next_own = load_own<kWhole>(at + chunk, ahead(left, 1));
       const unsigned following = slot + chunk == p_.depth * chunk ? 0 : slot + chunk;
       Wire wire = next;
-      next = look<Wire>(inbox + following, ahead(left, 1));
+      next = look(inbox + following, ahead(left, 1));
       if constexpr (kExchanges) Base::template copy_own<kWhole>(own, at, left);
       const bool all = __all_sync(0xffffffff, left <= 0 || Slot::arrived(wire));
       if (!all && !await(wire, inbox + slot, left)) return give_up(p_, t);
@@ -125,7 +127,8 @@ class StreamingOneWay : public StreamingOneShot<kWhat, E, 2, kOps> {
   }
 
   template <bool kWhole>
-  [[nodiscard]] __device__ __forceinline__ Data load(const std::byte* base, const std::byte* in, int left) const {
+  [[nodiscard]] __device__ __forceinline__ Data load(const std::byte* base, const std::byte* in,
+                                                     int left) const {
     return Base::template load<kWhole>(base, in, left);
   }
   /// The packet of p.own that is copied or reduced. `at`: from the start of the message, in bytes.
@@ -135,9 +138,8 @@ class StreamingOneWay : public StreamingOneShot<kWhat, E, 2, kOps> {
     return load<kWhole>(p_.own, p_.own + at, needed ? left : 0);
   }
   /// What is in a slot, whether it has arrived or not.
-  template <class W>
-  [[nodiscard]] static __device__ __forceinline__ W look(const std::byte* inbox, int left) {
-    W wire{};
+  [[nodiscard]] static __device__ __forceinline__ Wire look(const std::byte* inbox, int left) {
+    Wire wire{};
     if (left > 0) wire = Slot::peek(inbox);
     return wire;
   }

@@ -22,7 +22,7 @@
 // cleared c + 2 chunks, the peers have cleared c. Only then does the block wait for that credit, with a deadline. This
 // holds fast warps back, but the slowest warp of all ranks always has its credits: a warp clears chunk t before it
 // sends chunk t + 2 + kLag, and chunks_per_credit() <= depth - 3 - kLag. It has its data, too, because the others are
-// not behind.
+// not behind. A rank that only sends awaits its credits at once: nothing else keeps it from sending what they are for.
 #pragma once
 
 #include <type_traits>
@@ -65,7 +65,8 @@ class Stream {
 
   /// The two warps besides the movers: the first one gives credits for what the block receives, the second one receives those for
   /// what it sends. `peer`: the only rank with which the block exchanges packets, if it is not all others.
-  __device__ __forceinline__ void exchange_credits(int peer = kAllOthers, bool sends = true, bool receives = true) {
+  __device__ __forceinline__ void exchange_credits(int peer = kAllOthers, bool sends = true,
+                                                   bool receives = true) {
     wait_for_previous();
     const std::uint64_t epoch = device::read_epoch(*p_.counter);
     const bool failed = device::has_failed(p_.guard);
@@ -83,7 +84,8 @@ class Stream {
       count =
           most - count < chunks_per_credit(p_.depth, kLag) ? most : count + chunks_per_credit(p_.depth, kLag);
       const std::uint64_t credit = epoch << kCreditBits | count;
-      if (receives && !await_raised(p_.guard, progress_.cleared, p_.movers / 32, gives ? count : count + 2)) return;
+      if (receives && !await_raised(p_.guard, progress_.cleared, p_.movers / 32, gives ? count : count + 2))
+        return;
       if (gives) {
         // release.sys: pairs with the acquire below, on the peer. Publishes the clears that await_raised() acquired.
         if (is_peer) device::store_release(&p_.credits[lane][blockIdx.x].from[p_.rank], credit);

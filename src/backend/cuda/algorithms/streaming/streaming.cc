@@ -228,11 +228,12 @@ void run_exchange(Launcher& launcher, const CollectiveCall& call, const LaunchLi
     blocks.in_stride = static_cast<std::size_t>(transfers[1].in - first.in);
     blocks.out_stride = static_cast<std::size_t>(transfers[1].out - first.out);
   }
-  stream<false>(launcher, call, limits, blocks, true, static_cast<unsigned>(max_threads(2)),
-                [&](const LaunchShape& shape, StreamParams& params) {
-                  const bool one_way = params.in == nullptr || params.out == nullptr;
-                  launcher.launch(one_way ? kMoveKernel : pair ? kExchangeKernel : kExchangeAnyKernel, shape, params);
-                });
+  stream<false>(
+      launcher, call, limits, blocks, true, static_cast<unsigned>(max_threads(2)),
+      [&](const LaunchShape& shape, StreamParams& params) {
+        const bool one_way = params.in == nullptr || params.out == nullptr;
+        launcher.launch(one_way ? kMoveKernel : pair ? kExchangeKernel : kExchangeAnyKernel, shape, params);
+      });
 }
 
 constexpr std::array kOneShotKernels{&kOneShotKernel, &kReduceScatterKernel, &kReduceKernel};

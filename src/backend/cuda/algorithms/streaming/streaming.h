@@ -61,18 +61,18 @@ inline constexpr int kNoRoot = -1;
 /// In an order by which one-shot reads two lines (64 bytes) of the constant cache until its first packet has arrived. The
 /// first line has room for 48 bytes.
 struct StreamParams {
-  const std::byte* in = nullptr;
-  std::byte* out = nullptr;
-  std::uint32_t packets = 0;  ///< of the message; two-shot: of each piece, in all chunks
-  std::uint32_t slice = 0;    ///< packets of a block; the last blocks may have fewer
-  std::uint32_t movers = 0;   ///< threads of a block that move packets
-  std::uint32_t depth = 0;    ///< chunks of a ring
+  const std::byte* in = nullptr;  ///< one way: null on the rank that receives
+  std::byte* out = nullptr;       ///< one way: null on the rank that sends
+  std::uint32_t packets = 0;      ///< of the message; two-shot: of each piece, in all chunks
+  std::uint32_t slice = 0;        ///< packets of a block; the last blocks may have fewer
+  std::uint32_t movers = 0;       ///< threads of a block that move packets
+  std::uint32_t depth = 0;        ///< chunks of a ring
   EpochCounter* counter = nullptr;
   std::size_t parity_stride = 0;
 
   /// The own rings, parity 0 and block 0: those of the first source. There are none for the own rank.
   std::byte* inbox = nullptr;
-  std::byte* peer_inbox = nullptr;  ///< one-shot: the peer's
+  std::byte* peer_inbox = nullptr;  ///< between 2 ranks: the peer's
   Scale scale;
   std::uint32_t block_stride = 0;  ///< bytes of a ring
   std::uint32_t whole = 0;         ///< packets of the input that can be loaded and stored whole
@@ -86,8 +86,8 @@ struct StreamParams {
   DeviceGuard guard;
 
   const std::byte* own =
-      nullptr;  ///< streaming_reduce and _exchange: what this rank reduces or copies; it sends `in`
-  std::byte* own_out = nullptr;  ///< streaming_exchange: where it copies it; null: it is there
+      nullptr;  ///< what this rank reduces or copies, where it sends something else or nothing
+  std::byte* own_out = nullptr;  ///< not reduced: where it copies it; null: it is there
   int root = kNoRoot;            ///< of a reduce
   std::size_t bytes = 0;
   std::size_t phase_stride = 0;

@@ -40,8 +40,7 @@ void run(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& /*l
   }
   params.scale = call.scale();
   // With more than 2 ranks blocks are smaller, as in ring_warps(), but not as small as there.
-  const LaunchShape grid =
-      launch.shape_rows(launcher.size() == 2 ? warps : std::min(warps, 2 * ring_warps(launcher.size())), 0);
+  const LaunchShape grid = launch.shape_rows(std::min(warps, 2 * ring_warps(launcher.size())), 0);
   launcher.launch(kKernel, call, grid, params);
 }
 

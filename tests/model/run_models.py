@@ -68,11 +68,13 @@ RING, STAR, ALL = 1, 2, 4
 # Reductions of streaming.pml.
 REDUCED = {"PROMPT_DATA": 1, "ONE_WORD": 1}
 # Its algorithms.
-TWO_SHOTS = {"FIRST": 1, "DEPTH": 5}
-REDUCES_OF_2 = {"FIRST": 2, "LAST": 3, "DEPTH": 5}
-REDUCES_OF_3 = {"FIRST": 2, "LAST": 4, "DEPTH": 5}
-ALL_OF_2 = {"FIRST": 0, "LAST": 3, "DEPTH": 5}
-ALL_OF_3 = {"FIRST": 0, "LAST": 4, "DEPTH": 5}
+ONE_WAYS = {"FIRST": 0, "LAST": 1}
+ONE_WAYS_AND_ONE_SHOTS = {"FIRST": 0, "LAST": 2}
+TWO_SHOTS = {"FIRST": 3, "DEPTH": 5}
+REDUCES_OF_2 = {"FIRST": 4, "LAST": 5, "DEPTH": 5}
+REDUCES_OF_3 = {"FIRST": 4, "LAST": 6, "DEPTH": 5}
+ALL_OF_2 = {"FIRST": 2, "LAST": 5, "DEPTH": 5}
+ALL_OF_3 = {"FIRST": 2, "LAST": 6, "DEPTH": 5}
 
 ABNORMAL = {"CRASH": 1, "GIVE_UP": 1, "LEAVE": 1}
 STUCK = "invalid end state"

@@ -10,9 +10,9 @@
 // differ in their numbers of movers, so a word can belong to another warp in the next call. The algorithms differ in
 // their rings, so it can belong to another source and phase.
 //
-// In a one-way call, one of two ranks only sends and the other one only receives. In a whole one, the receiver's first warp
-// says that its call has begun with a credit for no chunks, and the sender's first warp waits for that. In one that
-// reuses slots, the sender waits for all credits, which say so, too.
+// In a one-way call, one of two ranks only sends and the other one only receives. Where it is whole, the receiver's
+// first warp gives a credit for no chunks, which says that its call has begun, and the sender's first warp waits for
+// that. Where it reuses slots, the sender waits for all credits, which say so, too.
 //
 // A receiver writes EMPTY back to words that it has taken. This store is delayed like others. It is performed
 // at the latest when its kernel ends, or when a release has acquired it. The release also waits for data that
@@ -25,8 +25,8 @@
 //
 // Properties: data is stored only to EMPTY words; no store is issued to a word that has another store in
 // flight; what is taken belongs to the call, the phase, the sender, the chunk and the warp; a rank that waits for a
-// credit is owed it, that is, all movers of the peer have cleared the chunks (not in one-way calls); no process waits for ever (an
-// invalid end state).
+// credit is owed it, that is, all movers of the peer have cleared the chunks; no process waits for ever (an
+// invalid end state). The sender of a one-way call cannot know what it is owed.
 //
 // Two reductions make larger searches possible. PROMPT_DATA: data is performed when it is issued. An error with
 // delayed data is one with prompt data too: the word is not EMPTY then, or a store to it is in flight.
@@ -67,11 +67,12 @@
 #define DEPTHS 1
 #endif
 #ifndef PER_CREDIT
-#define PER_CREDIT 1  // chunks; at most DEPTH - 3, and DEPTH - 4 unless all calls are one-shot
+// Chunks; at most DEPTH - 3, and DEPTH - 4 unless all calls have one phase; DEPTH if all are one-way.
+#define PER_CREDIT 1
 #endif
 
-// The algorithms are one-way streams to rank 0 and 1 (only for 2 ranks), one-shot and two-shot all-reduces, and reduces
-// to rank 0, 1 and 2. A call has any of them, from FIRST to LAST.
+// The algorithms are one-way streams to rank 0 and 1 (only with 2 ranks), one-shot and two-shot all-reduces, and
+// reduces to rank 0, 1 and 2. A call has any of them, from FIRST to LAST.
 #define ONE_WAY 0
 #define ONE_SHOT 2
 #define TWO_SHOT 3
@@ -313,9 +314,14 @@ inline check_what_is_owed(count) {
 #define LATE 1
 #endif
 
+// A rank that only sends clears nothing.
 inline raise(count) {
-  cleared[me * WARPS + id] = count;
-  check_what_is_owed(cleared[me * WARPS + id])
+  if
+  :: !ONLY_SENDS(me) ->
+    cleared[me * WARPS + id] = count;
+    check_what_is_owed(cleared[me * WARPS + id])
+  :: else
+  fi
 }
 inline end_at(count) {
   if
@@ -481,12 +487,19 @@ proctype Returner(byte me) {
 #define ALL_CAME (CAME(0) && CAME(1) && CAME(2))
 #endif
 
+// The sender of a one-way call has no counts to hold it back: it clears nothing.
+#ifdef MUTATION_AWAITS_OWN_COUNTS
+#define MAY_AWAIT ALL_CLEARED(me, NEXT + AHEAD)
+#else
+#define MAY_AWAIT (IS_ONE_WAY || ALL_CLEARED(me, NEXT + AHEAD))
+#endif
+
 proctype Awaiter(byte me) {
   byte count;
   byte r;
   do
   :: d_step {
-       STARTS(AWAITER) && REUSES && !ONLY_RECEIVES(me) && (IS_ONE_WAY || ALL_CLEARED(me, NEXT + AHEAD)) && ALL_CAME ->
+       STARTS(AWAITER) && REUSES && !ONLY_RECEIVES(me) && MAY_AWAIT && ALL_CAME ->
        count = NEXT;
        credited[me] = count;
        if

@@ -68,11 +68,14 @@ RING, STAR, ALL = 1, 2, 4
 # Reductions of streaming.pml.
 REDUCED = {"PROMPT_DATA": 1, "ONE_WORD": 1}
 # Its algorithms.
-TWO_SHOTS = {"FIRST": 1, "DEPTH": 5}
-REDUCES_OF_2 = {"FIRST": 2, "LAST": 3, "DEPTH": 5}
-REDUCES_OF_3 = {"FIRST": 2, "LAST": 4, "DEPTH": 5}
-ALL_OF_2 = {"FIRST": 0, "LAST": 3, "DEPTH": 5}
-ALL_OF_3 = {"FIRST": 0, "LAST": 4, "DEPTH": 5}
+ONE_WAYS = {"FIRST": 0, "LAST": 1}
+ONE_WAYS_AND_ONE_SHOTS = {"FIRST": 0, "LAST": 2}
+TWO_SHOTS = {"FIRST": 3, "DEPTH": 5}
+REDUCES_OF_2 = {"FIRST": 4, "LAST": 5, "DEPTH": 5}
+REDUCES_OF_3 = {"FIRST": 4, "LAST": 6, "DEPTH": 5}
+ALL_OF_2 = {"FIRST": 2, "LAST": 5, "DEPTH": 5}
+ALL_OF_3 = {"FIRST": 2, "LAST": 6, "DEPTH": 5}
+ALL_AND_ONE_WAYS = {**ALL_OF_2, "FIRST": 0}
 
 ABNORMAL = {"CRASH": 1, "GIVE_UP": 1, "LEAVE": 1}
 STUCK = "invalid end state"
@@ -165,6 +168,19 @@ GROUPS = {
         large(streaming("reduce, 3 ranks, up to 7 chunks", N=3, CHUNKS=7, **REDUCES_OF_3, **REDUCED)),
         streaming("all algorithms in turn, 2 ranks", **ALL_OF_2, **REDUCED),
         large(streaming("all algorithms in turn, 3 ranks", N=3, **ALL_OF_3, **REDUCED)),
+        streaming("one-way and one-shot, 2 ranks, up to 6 chunks", **ONE_WAYS_AND_ONE_SHOTS),
+        streaming("one-way and one-shot, 2 ranks, whole calls with more movers",
+                  WHOLE_CHUNKS=2, WHOLE_WARPS=2, PROMPT_DATA=1, **ONE_WAYS_AND_ONE_SHOTS),
+        large(streaming("one-way and one-shot, 2 ranks, rings of 4 and 5, whole calls with more movers",
+                        CHUNKS=7, DEPTHS=2, WHOLE_CHUNKS=2, WHOLE_WARPS=2, PROMPT_DATA=1, **ONE_WAYS_AND_ONE_SHOTS)),
+        large(streaming("one-way and one-shot, 2 ranks, 2 warps of movers, up to 5 chunks",
+                        CHUNKS=5, REUSED_WARPS=2, **ONE_WAYS_AND_ONE_SHOTS, **REDUCED)),
+        streaming("one-way, 2 ranks, 2 warps of movers, up to 4 chunks in a ring of 2", CHUNKS=4, DEPTH=2, REUSED_WARPS=2, **ONE_WAYS, **REDUCED),
+        large(streaming("one-way, 2 ranks, 2 warps of movers, only one has a part of the last chunk",
+                        CHUNKS=5, DEPTH=3, REUSED_WARPS=2, PARTIAL=1, **ONE_WAYS, **REDUCED)),
+        streaming("all algorithms and one-way in turn, 2 ranks", **ALL_AND_ONE_WAYS, **REDUCED),
+        large(streaming("all algorithms and one-way in turn, 2 ranks, 2 chunks for each credit",
+                        **{**ALL_AND_ONE_WAYS, "DEPTH": 6}, CHUNKS=9, PER_CREDIT=2, **REDUCED)),
     ],
     "copy_engine": [
         copy_engine("2 ranks"),
@@ -259,6 +275,17 @@ GROUPS = {
         streaming("reduce counts a chunk at once where there are no results", OWED, MUTATION_COUNTS_AT_ONCE=1, **REDUCES_OF_2, **REDUCED),
         streaming("reduce waits for credits a chunk too early", OWED, MUTATION_AWAITS_EARLY=1, **REDUCES_OF_2, **REDUCED),
         streaming("reduce, a chunk too many for each credit", STUCK, PER_CREDIT=2, CHUNKS=7, **REDUCES_OF_2, **REDUCED),
+        streaming("one-way, the sender does not wait until the receiver's call has begun", IN_FLIGHT, MUTATION_NO_BEGIN=1, **ONE_WAYS),
+        streaming("one-way, the same in the reduced model", NOT_EMPTY, MUTATION_NO_BEGIN=1, **ONE_WAYS, **REDUCED),
+        streaming("one-way, the same with one direction only", IN_FLIGHT, MUTATION_NO_BEGIN=1, FIRST=0),
+        streaming("one-way sends without credits", IN_FLIGHT, MUTATION_NO_CREDITS=1, **ONE_WAYS),
+        streaming("one-way, credits overtake zeros", IN_FLIGHT, MUTATION_RELAXED_CREDIT=1, **ONE_WAYS),
+        streaming("one-way, returns a credit when one of two warps has cleared its part", IN_FLIGHT,
+                  MUTATION_RETURNS_FOR_ONE_WARP=1, REUSED_WARPS=2, **ONE_WAYS),
+        streaming("one-way, credits do not name their call", IN_FLIGHT, MUTATION_NO_EPOCH=1, **ONE_WAYS),
+        streaming("one-way, the sender waits for counts of its own before it waits for credits", STUCK, MUTATION_AWAITS_OWN_COUNTS=1, **ONE_WAYS),
+        streaming("one-way, one half instead of two", IN_FLIGHT, MUTATION_ONE_PARITY=1, **ONE_WAYS),
+        streaming("one-way, the next kernel does not wait for stores", IN_FLIGHT, MUTATION_NO_FLUSH=1, **ONE_WAYS),
         copy_engine("copies without a barrier before", UNREAD_SLOT, MUTATION_NO_FIRST_BARRIER=1),
         copy_engine("reads without a barrier after the copies", WRONG_OUTPUT, MUTATION_NO_LAST_BARRIER=1),
         copy_engine_reduce("scatters without a barrier before", UNREAD_SLOT, MUTATION_NO_FIRST_BARRIER=1),

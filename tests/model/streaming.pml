@@ -10,6 +10,10 @@
 // differ in their numbers of movers, so a word can belong to another warp in the next call. The algorithms differ in
 // their rings, so it can belong to another source and phase.
 //
+// In a one-way call, one of two ranks only sends and the other one only receives. Where it is whole, the receiver's
+// first warp gives a credit for no chunks, which says that its call has begun, and the sender's first warp waits for
+// that. Where it reuses slots, the sender waits for all credits, which say so, too.
+//
 // A receiver writes EMPTY back to words that it has taken. This store is delayed like others. It is performed
 // at the latest when its kernel ends, or when a release has acquired it. The release also waits for data that
 // the movers have sent. Nothing relies on this, so the model leaves it out. A receiver may poll a word again
@@ -22,7 +26,7 @@
 // Properties: data is stored only to EMPTY words; no store is issued to a word that has another store in
 // flight; what is taken belongs to the call, the phase, the sender, the chunk and the warp; a rank that waits for a
 // credit is owed it, that is, all movers of the peer have cleared the chunks; no process waits for ever (an
-// invalid end state).
+// invalid end state). The sender of a one-way call cannot know what it is owed.
 //
 // Two reductions make larger searches possible. PROMPT_DATA: data is performed when it is issued. An error with
 // delayed data is one with prompt data too: the word is not EMPTY then, or a store to it is in flight.
@@ -63,14 +67,16 @@
 #define DEPTHS 1
 #endif
 #ifndef PER_CREDIT
-#define PER_CREDIT 1  // chunks; at most DEPTH - 3, and DEPTH - 4 unless all calls are one-shot
+// Chunks; at most DEPTH - 3, and DEPTH - 4 unless all calls have one phase; DEPTH if all are one-way.
+#define PER_CREDIT 1
 #endif
 
-// The algorithms are one-shot and two-shot all-reduces, and reduces to rank 0, 1 and 2. A call has any of them, from
-// FIRST to LAST.
-#define ONE_SHOT 0
-#define TWO_SHOT 1
-#define REDUCE 2
+// The algorithms are one-way streams to rank 0 and 1 (only with 2 ranks), one-shot and two-shot all-reduces, and
+// reduces to rank 0, 1 and 2. A call has any of them, from FIRST to LAST.
+#define ONE_WAY 0
+#define ONE_SHOT 2
+#define TWO_SHOT 3
+#define REDUCE 4
 #ifndef FIRST
 #define FIRST ONE_SHOT
 #endif
@@ -92,7 +98,7 @@
 #else
 #define RING REUSED_WORDS
 #endif
-#if LAST == ONE_SHOT
+#if LAST <= ONE_SHOT
 #define PHASES 1
 #else
 #define PHASES 2
@@ -120,6 +126,11 @@
 #endif
 #define MOST_CREDIT words[me]  // of a call that reuses slots: LENGTH - SLOTS
 
+#define IS_ONE_WAY (ALGORITHM < ONE_SHOT)
+#define IN_ONE_PHASE (ALGORITHM <= ONE_SHOT)
+#define ONLY_RECEIVES(r) (IS_ONE_WAY && ALGORITHM == ONE_WAY + (r))
+#define ONLY_SENDS(r) (IS_ONE_WAY && ALGORITHM != ONE_WAY + (r))
+
 // A rank that owns a piece receives data and sends results.
 #define OWNS(r) (ALGORITHM != REDUCE + (r))
 #define GETS_RESULTS(r) (ALGORITHM == TWO_SHOT || ALGORITHM == REDUCE + (r))
@@ -131,11 +142,11 @@
 #define HALF (PHASES * (N - 1) * RING)
 #endif
 #define SOURCE(src, dst) ((src) - ((src) > (dst)))
-#if LAST == ONE_SHOT
+#if PHASES == 1
 #define RING_OF(src, dst, phase) SOURCE(src, dst)
 #else
 #define RING_OF(src, dst, phase) \
-  (ALGORITHM == ONE_SHOT -> PHASES * SOURCE(src, dst) : (phase) * (N - 1) + SOURCE(src, dst))
+  (IN_ONE_PHASE -> PHASES * SOURCE(src, dst) : (phase) * (N - 1) + SOURCE(src, dst))
 #endif
 // The word of warp w in chunk t that src sends to dst.
 #define AT(src, dst, phase, t, w) ((dst) * RANK_WORDS + PARITY(EPOCH) * HALF + \
@@ -156,9 +167,9 @@ byte delayed;
 
 #ifdef MUTATION_SILENT_RANK
 // Rank 0 has nothing to send in calls of one chunk.
-#define SENDS(src) (REUSES || words[me] != 1 || (src) != 0)
+#define SENDS(src) (!ONLY_RECEIVES(src) && (REUSES || words[me] != 1 || (src) != 0))
 #else
-#define SENDS(src) true
+#define SENDS(src) (!ONLY_RECEIVES(src))
 #endif
 
 // Processes of a block: the movers, the returning and the awaiting warp.
@@ -267,7 +278,7 @@ inline end_part(role) {
 #ifdef MUTATION_NO_CREDITS
 #define MAY_SEND true
 #else
-#define MAY_SEND (sent < SLOTS || credited[me] >= sent + 1 - SLOTS)
+#define MAY_SEND (ONLY_RECEIVES(me) || sent < SLOTS || credited[me] >= sent + 1 - SLOTS)
 #endif
 
 #if REUSED_WARPS == 1
@@ -283,7 +294,7 @@ inline end_part(role) {
 #endif
 inline check_what_is_owed(count) {
   if
-  :: REUSES && count > AHEAD && count - AHEAD <= MOST_CREDIT && ALL_CLEARED(me, count) ->
+  :: REUSES && !IS_ONE_WAY && count > AHEAD && count - AHEAD <= MOST_CREDIT && ALL_CLEARED(me, count) ->
     do
     :: r < N -> assert(now[r] == now[me] && ALL_CLEARED(r, count - AHEAD)); r++
     :: else -> break
@@ -303,9 +314,14 @@ inline check_what_is_owed(count) {
 #define LATE 1
 #endif
 
+// A rank that only sends clears nothing.
 inline raise(count) {
-  cleared[me * WARPS + id] = count;
-  check_what_is_owed(cleared[me * WARPS + id])
+  if
+  :: !ONLY_SENDS(me) ->
+    cleared[me * WARPS + id] = count;
+    check_what_is_owed(cleared[me * WARPS + id])
+  :: else
+  fi
 }
 inline end_at(count) {
   if
@@ -321,6 +337,23 @@ inline skip_data() {
   fi
 }
 
+// In a whole one-way call, the receiver says that it has begun. The sender does not end the call before.
+#define BEGINNING (IS_ONE_WAY && !REUSES && id == 0)
+inline say_begun() {
+  if
+  :: BEGINNING && ONLY_RECEIVES(me) ->
+    credit_epoch[CREDIT(me, 1 - me)] = EPOCH;
+    credit_count[CREDIT(me, 1 - me)] = 0
+  :: else
+  fi
+}
+#ifdef MUTATION_NO_BEGIN
+#define MAY_END true
+#else
+#define MAY_END (!BEGINNING || ONLY_RECEIVES(me) || credit_epoch[CREDIT(1 - me, me)] == EPOCH || \
+                 credit_epoch[CREDIT(1 - me, me)] == (EPOCH + 1) % EPOCHS)
+#endif
+
 // The last step of each of these processes also ends its part of the call. The stream may notice this at any
 // later time.
 proctype Mover(byte me; byte id) {
@@ -329,7 +362,7 @@ proctype Mover(byte me; byte id) {
   byte done;   // with the results
   byte r;
   do
-  :: d_step { sent == 0 && STARTS(id) && id < MOVERS -> send(0, 0); sent = 1; skip_data() }
+  :: d_step { sent == 0 && STARTS(id) && id < MOVERS -> say_begun(); send(0, 0); sent = 1; skip_data() }
   :: d_step {
        sent > 0 && sent == taken + 1 && sent < LENGTH && taken <= done + LAG && MAY_SEND ->
        send(0, sent);
@@ -338,16 +371,16 @@ proctype Mover(byte me; byte id) {
      }
   :: d_step {
        sent > 0 && taken < LENGTH && (sent == taken + 2 || sent == LENGTH) && taken <= done + LAG &&
-       ALL_THERE(0, taken) ->
+       ALL_THERE(0, taken) && (taken + 1 < LENGTH || MAY_END) ->
        take(0, taken);
        if
-       :: ALGORITHM != ONE_SHOT -> send(1, taken)
+       :: !IN_ONE_PHASE -> send(1, taken)
        :: else
        fi;
        taken++;
        if
-       :: ALGORITHM == ONE_SHOT -> done = taken; raise(done); end_at(done)
-       :: ALGORITHM != ONE_SHOT && !GETS_RESULTS(me) ->
+       :: IN_ONE_PHASE -> done = taken; raise(done); end_at(done)
+       :: !IN_ONE_PHASE && !GETS_RESULTS(me) ->
          done = (taken == LENGTH -> LENGTH : taken - LATE);
          raise(done);
          end_at(done)
@@ -357,7 +390,7 @@ proctype Mover(byte me; byte id) {
 #endif
        fi
      }
-#if LAST != ONE_SHOT
+#if PHASES == 2
   :: d_step {
        done < LENGTH && (taken > done + LAG || taken == LENGTH) && sent > 0 && GETS_RESULTS(me) && ALL_THERE(1, done) ->
        take(1, done);
@@ -387,7 +420,7 @@ proctype Mover(byte me; byte id) {
 #define LANDED(c) true
 #else
 #define LANDED_IN(src, phase, c, w) (flight[AT(src, me, phase, (c) - 1, w)] == NONE)
-#if LAST == ONE_SHOT || defined(MUTATION_CREDIT_FOR_DATA)
+#if PHASES == 1 || defined(MUTATION_CREDIT_FOR_DATA)
 #define LANDED_FROM(src, c, w) (src == me || LANDED_IN(src, 0, c, w))
 #elif defined(MUTATION_CREDIT_FOR_RESULTS)
 #define LANDED_FROM(src, c, w) (src == me || LANDED_IN(src, 1, c, w))
@@ -420,7 +453,7 @@ proctype Returner(byte me) {
   byte r;
   do
   :: d_step {
-       STARTS(RETURNER) && REUSES && RETURNS(NEXT) && ALL_LANDED ->
+       STARTS(RETURNER) && REUSES && !ONLY_SENDS(me) && RETURNS(NEXT) && ALL_LANDED ->
        count = NEXT;
        do
        :: r < N && r != me ->
@@ -436,6 +469,7 @@ proctype Returner(byte me) {
        :: else
        fi
      }
+  :: d_step { STARTS(RETURNER) && REUSES && ONLY_SENDS(me) -> end_part(RETURNER) }
   od
 }
 
@@ -453,12 +487,19 @@ proctype Returner(byte me) {
 #define ALL_CAME (CAME(0) && CAME(1) && CAME(2))
 #endif
 
+// The sender of a one-way call has no counts to hold it back: it clears nothing.
+#ifdef MUTATION_AWAITS_OWN_COUNTS
+#define MAY_AWAIT ALL_CLEARED(me, NEXT + AHEAD)
+#else
+#define MAY_AWAIT (IS_ONE_WAY || ALL_CLEARED(me, NEXT + AHEAD))
+#endif
+
 proctype Awaiter(byte me) {
   byte count;
   byte r;
   do
   :: d_step {
-       STARTS(AWAITER) && REUSES && ALL_CLEARED(me, NEXT + AHEAD) && ALL_CAME ->
+       STARTS(AWAITER) && REUSES && !ONLY_RECEIVES(me) && MAY_AWAIT && ALL_CAME ->
        count = NEXT;
        credited[me] = count;
        if
@@ -466,6 +507,7 @@ proctype Awaiter(byte me) {
        :: else
        fi
      }
+  :: d_step { STARTS(AWAITER) && REUSES && ONLY_RECEIVES(me) -> end_part(AWAITER) }
   od
 }
 

@@ -81,7 +81,7 @@ constexpr std::uint64_t kMiB = 1 << 20;
 // (bench/results/gpu-streaming-h100x2.md). Reduce-scatters, all-gathers and all-to-alls stream at every size: 1.5 us for 1 KB,
 // 25.8 for 16 MB, where LL packets take 1.8, Lamport buffers 30 and rings 32 (bench/results/gpu-kernels.md).
 //
-// Between 2 ranks, what has a root streams in one direction. A reduce of 1 KB takes 1.40 us and by LL packets 1.38, of 2 KB 1.49 and 1.54,
+// Between 2 ranks, collectives with a root stream in one direction. A reduce of 1 KB takes 1.40 us and by LL packets 1.38, of 2 KB 1.49 and 1.54,
 // of 512 KB 2.4 (Lamport buffers 3.3), and of 256 MB 735 (rings 744). A gather of blocks of 256 KB takes 1.97 us and by packed LL
 // 1.92; a broadcast of 512 KB 2.4 and 2.8, of 4 MB 12.3 and 14.9 (bench/results/gpu-kernels.md).
 //

@@ -12,7 +12,7 @@
 
 namespace onehop::cuda {
 
-/// kWhat: reduce or exchange. The rank whose p.in is null receives. In an exchange, both copy p.own to p.own_out.
+/// kWhat: reduce or exchange. The rank whose p.in is null receives. In an exchange, a rank with p.own_out copies p.own there.
 template <OneShot kWhat, class E, Ops kOps = Ops::sum>
 class StreamingOneWay : public StreamingOneShot<kWhat, E, 2, kOps> {
  public:
@@ -53,9 +53,8 @@ class StreamingOneWay : public StreamingOneShot<kWhat, E, 2, kOps> {
     const std::byte* in = p_.in + at;
     std::byte* outbox = p_.peer_inbox + ring_;
     int left = static_cast<int>(packets_ - threadIdx.x);  // packets of the slice from this thread's on
-    asm volatile(""
-                 : "+l"(in), "+l"(outbox),
-                   "+r"(left));  // before the previous kernel has ended, as in one-shot
+    // As in one-shot: addresses are made before the previous kernel has ended.
+    asm volatile("" : "+l"(in), "+l"(outbox), "+r"(left));
     wait_for_previous();
 
     const Data first = load<kWhole>(p_.in, in, left);

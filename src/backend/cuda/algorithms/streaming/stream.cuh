@@ -22,7 +22,7 @@
 // cleared c + 2 chunks, the peers have cleared c. Only then does the block wait for that credit, with a deadline. This
 // holds fast warps back, but the slowest warp of all ranks always has its credits: a warp clears chunk t before it
 // sends chunk t + 2 + kLag, and chunks_per_credit() <= depth - 3 - kLag. It has its data, too, because the others are
-// not behind. A rank that only sends awaits its credits at once: nothing else keeps it from sending what they are for.
+// not behind. A rank that only sends waits for its credits right away, since nothing but credits holds it back.
 #pragma once
 
 #include <type_traits>

@@ -21,7 +21,7 @@ constexpr std::size_t kSoonBytes = 16 << 20;
 
 constexpr ReductionKernel kOneShotKernel{"streaming_one_shot", TypeClass::any, 2};
 constexpr ReductionKernel kReduceScatterKernel{"streaming_reduce_scatter", TypeClass::any, 2};
-/// In one direction, as kMoveKernel.
+/// In one direction, like kMoveKernel.
 constexpr ReductionKernel kReduceKernel{"streaming_reduce", TypeClass::any, 2};
 constexpr ReductionKernel kTwoShotKernel{"streaming_two_shot"};
 constexpr PlainKernel kExchangeKernel{"streaming_exchange"};

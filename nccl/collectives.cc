@@ -10,6 +10,7 @@
 #include "onehop/call.h"
 
 #include "base/check.h"
+#include "base/dtype_info.h"
 #include "base/nccl.h"
 #include "communicator.h"
 #include "driver.h"
@@ -71,7 +72,7 @@ Result make(std::string_view function, Collective collective, Comm comm, CudaStr
     if (traits.reduces) kept = set_reduction(call, arguments.op, arguments.type, *communicator);
     // What only moves is bytes to NCCL: one rank may send 4 floats that another receives as 16 bytes.
     if (!traits.reduces) {
-      const std::size_t element = size_of(call.type);
+      const std::size_t element = inline_size_of(call.type);
       require(call.count <= std::numeric_limits<std::size_t>::max() / element / kMaxHostRanks, "count {}",
               call.count);
       call.count *= element;

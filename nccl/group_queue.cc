@@ -30,6 +30,8 @@ struct GroupQueue {
 };
 
 thread_local GroupQueue t_queue;
+/// The memory of more calls is not kept.
+constexpr std::size_t kMostKept = 64;
 
 bool is_failure(Result result) {
   return result != Result::success && result != Result::in_progress;
@@ -106,7 +108,7 @@ Result group_end_after(Result of_nccl) noexcept {
     --t_queue.depth;
     return Result::success;
   }
-  const GroupQueue queue = std::exchange(t_queue, {});
+  GroupQueue queue = std::exchange(t_queue, {});
   const bool refused = queue.result != Result::success;
   const bool nccl_failed = is_failure(of_nccl);
   if (refused || nccl_failed) {
@@ -118,6 +120,9 @@ Result group_end_after(Result of_nccl) noexcept {
     if (!queue.calls.empty()) run_calls(queue.calls);
     return Result::success;
   });
+  // The next group needs no memory of its own then.
+  queue.calls.clear();
+  if (queue.calls.capacity() <= kMostKept && t_queue.calls.empty()) t_queue.calls.swap(queue.calls);
   return nccl_failed ? of_nccl : own;
 }
 

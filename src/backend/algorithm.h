@@ -11,6 +11,8 @@
 #include "onehop/tuning.h"
 #include "onehop/types.h"
 
+#include "call/traits.h"
+
 namespace onehop {
 
 class CollectiveSet {
@@ -47,7 +49,8 @@ struct AlgorithmTraits {
   bool takes_threads = false;
 
   [[nodiscard]] bool carries(Collective collective, TypeClass of_types, Buffers of_buffers) const {
-    return (collectives.contains(collective) || (moves_blocks && traits_of(collective).moves_blocks())) &&
+    return (collectives.contains(collective) ||
+            (moves_blocks && inline_traits_of(collective).moves_blocks())) &&
            (types == TypeClass::any || of_types == types) &&
            (buffers == Buffers::any || of_buffers == buffers);
   }

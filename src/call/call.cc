@@ -27,35 +27,22 @@ std::span<Byte> block_of(Byte* data, const Blocks& blocks, int r, std::size_t el
   return {data + blocks.offsets[i] * element, blocks.counts[i] * element};
 }
 
-std::size_t blocks_in(Amount amount, int ranks) {
-  if (amount == Amount::block_per_rank) return static_cast<std::size_t>(ranks);
-  return amount == Amount::block ? 1 : 0;
-}
-
 }  // namespace
 
-std::span<const std::byte> CollectiveCall::input() const {
-  if (traits().in == Amount::counted_by_rank) return span_of(in_at(), in_blocks, element_bytes());
-  if (!passes_in() || count == 0) return {};
-  return {in_at(), blocks_in(traits().in, ranks) * block_bytes()};
+std::span<const std::byte> CollectiveCall::counted_input() const {
+  return span_of(in_at(), in_blocks, element_bytes());
 }
 
-std::span<std::byte> CollectiveCall::output() const {
-  if (traits().out == Amount::counted_by_rank) return span_of(out_at(), out_blocks, element_bytes());
-  if (!gets_out() || count == 0) return {};
-  return {out_at(), blocks_in(traits().out, ranks) * block_bytes()};
+std::span<std::byte> CollectiveCall::counted_output() const {
+  return span_of(out_at(), out_blocks, element_bytes());
 }
 
-std::span<const std::byte> CollectiveCall::block_to(int r) const {
-  if (traits().in == Amount::counted_by_rank) return block_of(in_at(), in_blocks, r, element_bytes());
-  if (!moves(rank, r) || count == 0) return {};
-  return {in_at(in_offset(r)), block_bytes()};
+std::span<const std::byte> CollectiveCall::counted_block_to(int r) const {
+  return block_of(in_at(), in_blocks, r, element_bytes());
 }
 
-std::span<std::byte> CollectiveCall::block_from(int r) const {
-  if (traits().out == Amount::counted_by_rank) return block_of(out_at(), out_blocks, r, element_bytes());
-  if (!moves(r, rank) || count == 0) return {};
-  return {out_at(out_offset(r)), block_bytes()};
+std::span<std::byte> CollectiveCall::counted_block_from(int r) const {
+  return block_of(out_at(), out_blocks, r, element_bytes());
 }
 
 std::optional<int> CollectiveCall::in_place_offset() const {

@@ -11,7 +11,9 @@
 #include "onehop/call.h"
 #include "onehop/types.h"
 
+#include "base/dtype_info.h"
 #include "call/scale.h"
+#include "call/traits.h"
 
 namespace onehop {
 
@@ -25,9 +27,9 @@ struct CollectiveCall : Call {
   /// Why the caller itself refuses the call (ArgumentError::refused_by_caller), else null.
   const Error* refusal = nullptr;
 
-  [[nodiscard]] const CollectiveTraits& traits() const { return traits_of(collective); }
-  [[nodiscard]] std::size_t element_bytes() const { return size_of(type); }
-  [[nodiscard]] std::size_t block_bytes() const { return count * size_of(type); }
+  [[nodiscard]] const CollectiveTraits& traits() const { return inline_traits_of(collective); }
+  [[nodiscard]] std::size_t element_bytes() const { return inline_size_of(type); }
+  [[nodiscard]] std::size_t block_bytes() const { return count * element_bytes(); }
   /// Whether there may be data to move. The same on all ranks.
   [[nodiscard]] bool has_data() const { return count != 0 || traits().in == Amount::counted_by_rank; }
   /// Whether this rank passes input; and whether it receives output.
@@ -46,8 +48,18 @@ struct CollectiveCall : Call {
   }
   /// The memory that this rank reads, and writes. For all_to_all_v it extends from the first byte of any
   /// block to the last.
-  [[nodiscard]] std::span<const std::byte> input() const;
-  [[nodiscard]] std::span<std::byte> output() const;
+  [[nodiscard]] std::span<const std::byte> input() const {
+    if (traits().in == Amount::counted_by_rank) [[unlikely]]
+      return counted_input();
+    if (!passes_in() || count == 0) return {};
+    return {in_at(), blocks_in(traits().in) * block_bytes()};
+  }
+  [[nodiscard]] std::span<std::byte> output() const {
+    if (traits().out == Amount::counted_by_rank) [[unlikely]]
+      return counted_output();
+    if (!gets_out() || count == 0) return {};
+    return {out_at(), blocks_in(traits().out) * block_bytes()};
+  }
 
   /// For collectives that move blocks: whether rank `from` sends a block to rank `to`.
   [[nodiscard]] bool moves(int from, int to) const {
@@ -63,8 +75,18 @@ struct CollectiveCall : Call {
     return traits().out == Amount::block_per_rank ? static_cast<std::size_t>(from) * block_bytes() : 0;
   }
   /// The block that this rank sends to rank r, and the one it receives from r. Empty if there is none.
-  [[nodiscard]] std::span<const std::byte> block_to(int r) const;
-  [[nodiscard]] std::span<std::byte> block_from(int r) const;
+  [[nodiscard]] std::span<const std::byte> block_to(int r) const {
+    if (traits().in == Amount::counted_by_rank) [[unlikely]]
+      return counted_block_to(r);
+    if (!moves(rank, r) || count == 0) return {};
+    return {in_at(in_offset(r)), block_bytes()};
+  }
+  [[nodiscard]] std::span<std::byte> block_from(int r) const {
+    if (traits().out == Amount::counted_by_rank) [[unlikely]]
+      return counted_block_from(r);
+    if (!moves(r, rank) || count == 0) return {};
+    return {out_at(out_offset(r)), block_bytes()};
+  }
 
   /// For in-place calls: the offset of `in` relative to `out`, in blocks. nullopt: the collective has no
   /// in-place form.
@@ -75,6 +97,17 @@ struct CollectiveCall : Call {
   /// Splits an all_reduce: its first `bytes`, and the rest.
   [[nodiscard]] CollectiveCall first(std::size_t bytes) const;
   [[nodiscard]] CollectiveCall from(std::size_t bytes) const;
+
+ private:
+  [[nodiscard]] std::size_t blocks_in(Amount amount) const {
+    if (amount == Amount::block_per_rank) return static_cast<std::size_t>(ranks);
+    return amount == Amount::block ? 1 : 0;
+  }
+  // Of all_to_all_v.
+  [[nodiscard]] std::span<const std::byte> counted_input() const;
+  [[nodiscard]] std::span<std::byte> counted_output() const;
+  [[nodiscard]] std::span<const std::byte> counted_block_to(int r) const;
+  [[nodiscard]] std::span<std::byte> counted_block_from(int r) const;
 };
 
 /// The data that this rank sends to and receives from one peer. The entry of the rank itself is a local copy,

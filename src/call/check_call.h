@@ -53,7 +53,7 @@ enum class ArgumentError : std::uint8_t {
 
 /// The maximum number of elements of a type in a call. Beyond it, sums of byte counts might overflow.
 [[nodiscard]] inline std::size_t max_elements(DType type) {
-  return (std::size_t{1} << 56) / size_of(type);
+  return (std::size_t{1} << 56) / inline_size_of(type);
 }
 
 /// Whether two ranges have bytes in common. Compares addresses as numbers: pointers into different arrays must not be

@@ -21,6 +21,10 @@ namespace {
 
 // A plain pointer, because every collective reads it.
 thread_local constinit GroupCall::Queue* t_open = nullptr;
+/// The queue of the thread's last scope, for the memory that it has.
+thread_local std::unique_ptr<GroupCall::Queue> t_last;
+/// A longer queue is not kept.
+constexpr std::size_t kMostKept = 64;
 
 }  // namespace
 
@@ -134,7 +138,7 @@ void GroupCall::Queue::truncate(std::size_t size) {
   if (size < calls_.size()) calls_.erase(calls_.begin() + static_cast<std::ptrdiff_t>(size), calls_.end());
 }
 
-std::vector<GroupCall::Queue::Batch> GroupCall::Queue::sort(std::vector<Call> calls) {
+std::vector<GroupCall::Queue::Batch> GroupCall::Queue::sort(std::span<Call> calls) {
   std::vector<Batch> batches;
   for (Call& each : calls) {
     auto batch = std::ranges::find(batches, each.group, &Batch::group);
@@ -144,6 +148,7 @@ std::vector<GroupCall::Queue::Batch> GroupCall::Queue::sort(std::vector<Call> ca
     }
     if (!each.refusal) batch->move_to_one_stream(each.call);
     if (is_transfer(each.call) && !each.refusal) {
+      if (batch->transfers.empty()) batch->transfers.reserve(calls.size());
       batch->transfers.push_back(each.call);
     } else if (!batch->refusal) {
       batch->collectives.push_back(each.call);
@@ -154,7 +159,8 @@ std::vector<GroupCall::Queue::Batch> GroupCall::Queue::sort(std::vector<Call> ca
 }
 
 void GroupCall::Queue::run() {
-  std::vector<Batch> batches = sort(std::exchange(calls_, {}));
+  std::vector<Batch> batches = sort(calls_);
+  calls_.clear();
   if (batches.size() == 1) {
     batches.front().run();
   } else {
@@ -208,7 +214,7 @@ void GroupCall::Queue::run_together(std::span<Batch> batches) {
 
 GroupCall::GroupCall() {
   if (t_open == nullptr) {
-    own_ = std::make_unique<Queue>();
+    own_ = t_last != nullptr ? std::move(t_last) : std::make_unique<Queue>();
     t_open = own_.get();
   }
   queue_ = t_open;
@@ -216,12 +222,13 @@ GroupCall::GroupCall() {
 }
 
 GroupCall::~GroupCall() {
-  if (ended_) return;
-  if (own_ != nullptr) {
-    t_open = nullptr;
-  } else {
-    queue_->truncate(begin_);
+  if (own_ == nullptr) {
+    if (!ended_) queue_->truncate(begin_);
+    return;
   }
+  if (!ended_) t_open = nullptr;
+  own_->truncate(0);
+  if (own_->capacity() <= kMostKept) t_last = std::move(own_);
 }
 
 void GroupCall::end() {

@@ -26,6 +26,7 @@ class GroupCall::Queue {
   Algorithm add_refusal(Group& group, const CollectiveCall& call, ArgumentError error, const Error& reason);
 
   [[nodiscard]] std::size_t size() const { return calls_.size(); }
+  [[nodiscard]] std::size_t capacity() const { return calls_.capacity(); }
   /// Drops the calls after the first `size`.
   void truncate(std::size_t size);
   /// Runs all calls as GroupCall::end promises, and leaves the queue empty.
@@ -43,7 +44,7 @@ class GroupCall::Queue {
   };
   /// All calls of one group.
   struct Batch;
-  [[nodiscard]] static std::vector<Batch> sort(std::vector<Call> calls);
+  [[nodiscard]] static std::vector<Batch> sort(std::span<Call> calls);
   /// Runs the calls of several groups, which may wait for each other. Each batch keeps its error.
   static void run_together(std::span<Batch> batches);
 

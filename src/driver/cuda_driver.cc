@@ -166,6 +166,8 @@ const CudaDriver* find_cuda_driver(std::string* why) noexcept {
 }
 
 const CudaDriver& cuda_driver() {
+  if (const CudaDriver* const driver = usable()) [[likely]]
+    return *driver;
   std::string why;
   const CudaDriver* const driver = find_cuda_driver(&why);
   if (driver == nullptr) fail(ErrorCode::unsupported, "no GPU can be used: {}", why);

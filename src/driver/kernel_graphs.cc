@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <span>
 #include <utility>
 
 namespace onehop {
@@ -23,6 +24,17 @@ CUDA_KERNEL_NODE_PARAMS_v2 node_of(CUfunction function, const CudaLaunch& launch
   node.sharedMemBytes = launch.shared_bytes;
   node.kernelParams = argument;
   return node;
+}
+
+/// The same for the same launches, and another one for most others.
+std::uint64_t key_of(CUfunction function, const void* parameter, std::size_t bytes) {
+  auto key = reinterpret_cast<std::uintptr_t>(function);
+  for (std::size_t at = 0; at + sizeof key <= bytes; at += sizeof key) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, static_cast<const std::byte*>(parameter) + at, sizeof word);
+    key += word;
+  }
+  return key;
 }
 
 }  // namespace
@@ -78,37 +90,45 @@ KernelGraphs::~KernelGraphs() {
   for (const Graph& each : graphs_) pool_.give_back(each.entry);
 }
 
-KernelGraphs::Graph* KernelGraphs::other_graph() {
+std::optional<std::size_t> KernelGraphs::other_graph() {
   if (graphs_.size() < kMostGraphs) {
     graphs_.reserve(kMostGraphs);
-    if (const std::optional<GraphPool::Entry> entry = pool_.take())
-      return &graphs_.emplace_back(Graph{.entry = *entry});
+    if (const std::optional<GraphPool::Entry> entry = pool_.take()) {
+      graphs_.push_back({.entry = *entry});
+      return graphs_.size() - 1;
+    }
   }
-  const auto oldest = std::ranges::min_element(graphs_, {}, &Graph::last_launch);
-  return oldest == graphs_.end() ? nullptr : &*oldest;
+  if (graphs_.empty()) return std::nullopt;
+  const auto used = std::span(last_launches_).first(graphs_.size());
+  return static_cast<std::size_t>(std::ranges::min_element(used) - used.begin());
 }
 
 void KernelGraphs::launch(CUfunction function, const CudaLaunch& launch, const void* parameter,
                           std::size_t bytes, const char* name) {
-  const auto like = std::ranges::find_if(
-      graphs_, [&](const Graph& each) { return each.has(function, launch, parameter, bytes); });
-  const bool is_known = like != graphs_.end();
-  Graph* const graph = is_known ? &*like : other_graph();
-  if (graph == nullptr) return launch_kernel(driver_, function, launch, parameter, name);
-  graph->last_launch = ++launches_;
+  const std::uint64_t key = key_of(function, parameter, bytes);
+  std::optional<std::size_t> chosen;
+  for (std::size_t i = 0; i < graphs_.size() && !chosen; ++i) {
+    if (keys_[i] == key && graphs_[i].has(function, launch, parameter, bytes)) chosen = i;
+  }
+  const bool is_known = chosen.has_value();
+  if (!is_known) chosen = other_graph();
+  if (!chosen) return launch_kernel(driver_, function, launch, parameter, name);
+  Graph& graph = graphs_[*chosen];
+  last_launches_[*chosen] = ++launches_;
   if (!is_known) {
-    graph->function = nullptr;
+    graph.function = nullptr;
     void* argument = const_cast<void*>(parameter);
     const CUDA_KERNEL_NODE_PARAMS_v2 node = node_of(function, launch, &argument);
     // Older drivers cannot change the kernel of a graph.
-    if (driver_.GraphExecKernelNodeSetParams(graph->entry.exec, graph->entry.node, &node) != CUDA_SUCCESS)
+    if (driver_.GraphExecKernelNodeSetParams(graph.entry.exec, graph.entry.node, &node) != CUDA_SUCCESS)
       return launch_kernel(driver_, function, launch, parameter, name);
     const auto* const first = static_cast<const std::byte*>(parameter);
-    graph->parameter.assign(first, first + bytes);
-    graph->shape = launch;
-    graph->function = function;
+    graph.parameter.assign(first, first + bytes);
+    graph.shape = launch;
+    graph.function = function;
+    keys_[*chosen] = key;
   }
-  if (const CUresult result = driver_.GraphLaunch(graph->entry.exec, launch.stream); result != CUDA_SUCCESS)
+  if (const CUresult result = driver_.GraphLaunch(graph.entry.exec, launch.stream); result != CUDA_SUCCESS)
     fail_cuda(result, fmt::format("launching kernel {}", name));
 }
 

@@ -2,6 +2,7 @@
 // Kernels that are queued as graphs of one node.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -65,7 +66,6 @@ class KernelGraphs {
     CUfunction function = nullptr;  ///< nullptr: not known
     CudaLaunch shape{};             ///< its stream does not matter
     std::vector<std::byte> parameter{};
-    std::uint64_t last_launch = 0;
 
     [[nodiscard]] bool has(CUfunction other, const CudaLaunch& launch, const void* bytes,
                            std::size_t count) const;
@@ -73,12 +73,15 @@ class KernelGraphs {
   /// Most programs make calls with few different arguments in turn.
   static constexpr std::size_t kMostGraphs = 8;
 
-  /// A graph that may be changed; nullptr if there is none.
-  [[nodiscard]] Graph* other_graph();
+  /// The number of a graph that may be changed; nullopt if there is none.
+  [[nodiscard]] std::optional<std::size_t> other_graph();
 
   const CudaDriver& driver_;
   GraphPool& pool_;
   std::vector<Graph> graphs_;
+  // By graph, side by side: a search reads two lines of the cache instead of every graph and its parameter.
+  std::array<std::uint64_t, kMostGraphs> keys_{};
+  std::array<std::uint64_t, kMostGraphs> last_launches_{};
   std::uint64_t launches_ = 0;
 };
 

@@ -224,6 +224,15 @@ TEST_F(KernelGraphsTest, ALaunchLikeAnEarlierOneChangesNothing) {
   EXPECT_THAT(streams_, ElementsAre(11, 11, 12, 11));
 }
 
+TEST_F(KernelGraphsTest, LaunchesWithTheSameKeyAreToldApart) {
+  make();
+  launch(2, {}, {.first = 5});
+  launch(3, {}, {.first = 4});  // kernel and parameter have the same sum
+  launch(2, {}, {.first = 5});
+  EXPECT_THAT(launched_, ElementsAre(Seen{2, 1, 1, 1, 0, 5}, Seen{3, 1, 1, 1, 0, 4}, Seen{2, 1, 1, 1, 0, 5}));
+  EXPECT_EQ(changes_, 2);
+}
+
 TEST_F(KernelGraphsTest, EverythingThatDiffersReachesTheKernel) {
   make();
   const CudaLaunch shape{.grid = 3, .rows = 2, .block = 64, .shared_bytes = 16};

@@ -84,9 +84,6 @@ class ChannelLaunch {
   [[nodiscard]] std::size_t entry(int rank, int other) const {
     return static_cast<std::size_t>((other - rank - 1 + launcher_.size()) % launcher_.size());
   }
-  /// The direction from rank `from` to rank `to`; one of them is this rank.
-  [[nodiscard]] ChannelEnd end_of(int from, int to) const;
-
   Launcher& launcher_;
   bool sends_ = false;     ///< through rings, from the user's memory
   bool receives_ = false;  ///< through rings, to the user's memory

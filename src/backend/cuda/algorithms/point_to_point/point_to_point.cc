@@ -56,6 +56,31 @@ struct Layout {
   [[nodiscard]] std::size_t bytes() const { return rings().begin + (ranks - 1) * rings().rank; }
 };
 
+/// From one rank to another: the scratch memory of each, and its entry for the other.
+struct Direction {
+  std::byte* sender;
+  std::size_t at_sender;
+  std::byte* receiver;
+  std::size_t at_receiver;
+};
+
+ChannelEnd end_of(const Layout& layout, const Direction& way, bool is_sender) {
+  const std::size_t rings = rings_per_peer(layout.ranks);
+  ChannelCounts& sender = *reinterpret_cast<ChannelCounts*>(way.sender);
+  ChannelCounts& receiver = *reinterpret_cast<ChannelCounts*>(way.receiver);
+  ChannelEnd end;
+  end.packets = way.receiver + layout.packets().begin + way.at_receiver * layout.packets().rank;
+  end.packed = way.receiver + layout.packed().begin + way.at_receiver * layout.packed().rank;
+  end.slots = way.receiver + layout.rings().begin + way.at_receiver * layout.rings().rank;
+  end.chunks_ready = receiver.chunks_ready + way.at_receiver * rings;
+  end.taken = &sender.sent[way.at_sender].taken;
+  end.chunks_taken = sender.chunks_taken + way.at_sender * rings;
+  end.messages = is_sender ? sender.sent + way.at_sender : receiver.received + way.at_receiver;
+  end.chunks = is_sender ? sender.chunks_sent + way.at_sender * rings
+                         : receiver.chunks_received + way.at_receiver * rings;
+  return end;
+}
+
 void run(Launcher& launcher, const CollectiveCall& call, const LaunchLimits& /*limits*/,
          const SymmetricOutput* /*output*/) {
   exchange(launcher, transfers_of(call), DeviceFault::phase_of(call.collective));
@@ -86,41 +111,26 @@ const DeviceAlgorithm kPointToPoint{{.name = "point_to_point",
 
 ChannelLaunch::ChannelLaunch(Launcher& launcher, DeviceFault::Phase phase) : launcher_(launcher) {
   const Layout layout(launcher.shape());
-  params.rank = launcher.rank();
+  const int rank = launcher.rank();
+  params.rank = rank;
   params.size = launcher.size();
   params.slot = static_cast<std::uint32_t>(layout.ring_slot);
   params.ll_parity = layout.packets().parity;
   params.packed_parity = layout.packed().parity;
   params.phase = phase;
   params.guard = launcher.call_guard();
+  std::byte* const own = launcher.scratch(kChannelScratch, rank);
   for (int r = 0; r < launcher.size(); ++r) {
-    if (r == launcher.rank()) continue;
+    if (r == rank) continue;
     ChannelPair& pair = params.pairs[entry(r)];
-    pair.to = end_of(launcher.rank(), r);
-    pair.from = end_of(r, launcher.rank());
+    std::byte* const theirs = launcher.scratch(kChannelScratch, r);
+    const Direction to{
+        .sender = own, .at_sender = entry(rank, r), .receiver = theirs, .at_receiver = entry(r, rank)};
+    const Direction from{
+        .sender = theirs, .at_sender = entry(r, rank), .receiver = own, .at_receiver = entry(rank, r)};
+    pair.to = end_of(layout, to, true);
+    pair.from = end_of(layout, from, false);
   }
-}
-
-ChannelEnd ChannelLaunch::end_of(int from, int to) const {
-  const Layout layout(launcher_.shape());
-  const std::size_t at_sender = entry(from, to);
-  const std::size_t at_receiver = entry(to, from);
-  const std::size_t rings = rings_per_peer(layout.ranks);
-  ChannelCounts& sender = *launcher_.head<ChannelCounts>(kChannelScratch, from);
-  ChannelCounts& receiver = *launcher_.head<ChannelCounts>(kChannelScratch, to);
-  std::byte* const memory = launcher_.scratch(kChannelScratch, to);
-  ChannelEnd end;
-  end.packets = memory + layout.packets().begin + at_receiver * layout.packets().rank;
-  end.packed = memory + layout.packed().begin + at_receiver * layout.packed().rank;
-  end.slots = memory + layout.rings().begin + at_receiver * layout.rings().rank;
-  end.chunks_ready = receiver.chunks_ready + at_receiver * rings;
-  end.taken = &sender.sent[at_sender].taken;
-  end.chunks_taken = sender.chunks_taken + at_sender * rings;
-  const bool is_sender = from == launcher_.rank();
-  end.messages = is_sender ? sender.sent + at_sender : receiver.received + at_receiver;
-  end.chunks =
-      is_sender ? sender.chunks_sent + at_sender * rings : receiver.chunks_received + at_receiver * rings;
-  return end;
 }
 
 void ChannelLaunch::send(int peer, const std::byte* data, std::size_t bytes, const MessageShape& shape) {

@@ -227,7 +227,7 @@ GroupCall::~GroupCall() {
     return;
   }
   if (!ended_) t_open = nullptr;
-  own_->truncate(0);
+  own_->truncate(0);  // calls are left where there was no end(), or it found no memory
   if (own_->capacity() <= kMostKept) t_last = std::move(own_);
 }
 

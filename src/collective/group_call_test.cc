@@ -151,7 +151,7 @@ TEST_F(OneThread, OnlyTheOutermostEndStartsCalls) {
 }
 
 TEST_F(OneThread, AScopeLeftByAnExceptionDropsWhatItQueuedAndNoMore) {
-  std::array<std::array<int, 3>, 4> out{};
+  std::array<std::array<int, 3>, 5> out{};
   GroupCall outer;
   queue_all_reduce(groups_, out[0].data());
   try {
@@ -166,7 +166,10 @@ TEST_F(OneThread, AScopeLeftByAnExceptionDropsWhatItQueuedAndNoMore) {
     GroupCall dropped;
     queue_all_reduce(groups_, out[3].data());
   }
-  EXPECT_THAT(out, ElementsAre(Each(3), Each(0), Each(3), Each(0)));
+  GroupCall next;
+  queue_all_reduce(groups_, out[4].data());
+  next.end();
+  EXPECT_THAT(out, ElementsAre(Each(3), Each(0), Each(3), Each(0), Each(3)));
   EXPECT_EQ(GroupCall::Queue::open(), nullptr);
   for (Group& group : groups_) group.check();
 }

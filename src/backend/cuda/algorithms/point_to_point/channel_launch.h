@@ -84,6 +84,7 @@ class ChannelLaunch {
   [[nodiscard]] std::size_t entry(int rank, int other) const {
     return static_cast<std::size_t>((other - rank - 1 + launcher_.size()) % launcher_.size());
   }
+
   Launcher& launcher_;
   bool sends_ = false;     ///< through rings, from the user's memory
   bool receives_ = false;  ///< through rings, to the user's memory

@@ -30,7 +30,7 @@ struct GroupQueue {
 };
 
 thread_local GroupQueue t_queue;
-/// The memory of more calls is not kept.
+/// A queue that held more calls gives its memory back.
 constexpr std::size_t kMostKept = 64;
 
 bool is_failure(Result result) {
@@ -120,7 +120,7 @@ Result group_end_after(Result of_nccl) noexcept {
     if (!queue.calls.empty()) run_calls(queue.calls);
     return Result::success;
   });
-  // The next group needs no memory of its own then.
+  // Keeps the memory for the next group.
   queue.calls.clear();
   if (queue.calls.capacity() <= kMostKept && t_queue.calls.empty()) t_queue.calls.swap(queue.calls);
   return nccl_failed ? of_nccl : own;

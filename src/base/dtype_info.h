@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of the element types, for what is asked many times in every call.
+// The table of element types, inline, since every call looks into it many times.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace onehop {
 
-/// Everything about an element type.
+/// The properties of an element type.
 struct DTypeInfo {
   DType type;
   std::string_view name;
@@ -45,10 +45,10 @@ inline constexpr std::array<DTypeInfo, kDTypeCount> kDTypes{{
   return index < kDTypes.size() ? &kDTypes[index] : nullptr;
 }
 
-/// As size_of(), without a call of a function for types that there are.
+/// Like size_of(), but inline for known types.
 [[nodiscard]] inline std::size_t inline_size_of(DType type) {
   const DTypeInfo* const info = info_of(type);
-  return info != nullptr ? info->bytes : size_of(type);  // which throws
+  return info != nullptr ? info->bytes : size_of(type);  // throws
 }
 
 }  // namespace onehop

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// traits_of() without a call, for what is asked many times in every call.
+// The table of collectives, inline, since every call looks into it many times.
 #pragma once
 
 #include <iterator>
@@ -58,7 +58,7 @@ static_assert(std::size(kTraits) == kCollectiveCount);
 inline constexpr CollectiveTraits kUnknownCall{
     .name = "an unknown call", .text = "unknown", .in = Amount::nothing, .out = Amount::nothing};
 
-/// As traits_of().
+/// Like traits_of(), but inline.
 [[nodiscard]] constexpr const CollectiveTraits& inline_traits_of(Collective collective) {
   const auto number = static_cast<std::size_t>(collective);
   return number < std::size(kTraits) ? kTraits[number] : kUnknownCall;

@@ -21,9 +21,9 @@ namespace {
 
 // A plain pointer, because every collective reads it.
 thread_local constinit GroupCall::Queue* t_open = nullptr;
-/// The queue of the thread's last scope, for the memory that it has.
+/// The queue of this thread's last scope, kept so that the next scope need not allocate.
 thread_local std::unique_ptr<GroupCall::Queue> t_last;
-/// A longer queue is not kept.
+/// A queue with room for more calls is not kept.
 constexpr std::size_t kMostKept = 64;
 
 }  // namespace
@@ -227,7 +227,7 @@ GroupCall::~GroupCall() {
     return;
   }
   if (!ended_) t_open = nullptr;
-  own_->truncate(0);  // calls are left where there was no end(), or it found no memory
+  own_->truncate(0);  // of calls that no end() has run
   if (own_->capacity() <= kMostKept) t_last = std::move(own_);
 }
 

@@ -26,7 +26,7 @@ CUDA_KERNEL_NODE_PARAMS_v2 node_of(CUfunction function, const CudaLaunch& launch
   return node;
 }
 
-/// The same for the same launches, and another one for most others.
+/// Equal for equal launches, and almost always different for others.
 std::uint64_t key_of(CUfunction function, const void* parameter, std::size_t bytes) {
   auto key = reinterpret_cast<std::uintptr_t>(function);
   for (std::size_t at = 0; at + sizeof key <= bytes; at += sizeof key) {

@@ -79,7 +79,7 @@ class KernelGraphs {
   const CudaDriver& driver_;
   GraphPool& pool_;
   std::vector<Graph> graphs_;
-  // By graph, side by side: a search reads two lines of the cache instead of every graph and its parameter.
+  // One per graph, in arrays of their own: a search reads two cache lines instead of every graph and its parameter.
   std::array<std::uint64_t, kMostGraphs> keys_{};
   std::array<std::uint64_t, kMostGraphs> last_launches_{};
   std::uint64_t launches_ = 0;

@@ -56,7 +56,7 @@ struct Layout {
   [[nodiscard]] std::size_t bytes() const { return rings().begin + (ranks - 1) * rings().rank; }
 };
 
-/// From one rank to another: the scratch memory of each, and its entry for the other.
+/// Of messages from one rank to another: the scratch memory of both, and the entry that each has for the other.
 struct Direction {
   std::byte* sender;
   std::size_t at_sender;
@@ -64,20 +64,20 @@ struct Direction {
   std::size_t at_receiver;
 };
 
-ChannelEnd end_of(const Layout& layout, const Direction& way, bool is_sender) {
+ChannelEnd end_of(const Layout& layout, const Direction& direction, bool is_sender) {
   const std::size_t rings = rings_per_peer(layout.ranks);
-  ChannelCounts& sender = *reinterpret_cast<ChannelCounts*>(way.sender);
-  ChannelCounts& receiver = *reinterpret_cast<ChannelCounts*>(way.receiver);
+  ChannelCounts& sender = *reinterpret_cast<ChannelCounts*>(direction.sender);
+  ChannelCounts& receiver = *reinterpret_cast<ChannelCounts*>(direction.receiver);
   ChannelEnd end;
-  end.packets = way.receiver + layout.packets().begin + way.at_receiver * layout.packets().rank;
-  end.packed = way.receiver + layout.packed().begin + way.at_receiver * layout.packed().rank;
-  end.slots = way.receiver + layout.rings().begin + way.at_receiver * layout.rings().rank;
-  end.chunks_ready = receiver.chunks_ready + way.at_receiver * rings;
-  end.taken = &sender.sent[way.at_sender].taken;
-  end.chunks_taken = sender.chunks_taken + way.at_sender * rings;
-  end.messages = is_sender ? sender.sent + way.at_sender : receiver.received + way.at_receiver;
-  end.chunks = is_sender ? sender.chunks_sent + way.at_sender * rings
-                         : receiver.chunks_received + way.at_receiver * rings;
+  end.packets = direction.receiver + layout.packets().begin + direction.at_receiver * layout.packets().rank;
+  end.packed = direction.receiver + layout.packed().begin + direction.at_receiver * layout.packed().rank;
+  end.slots = direction.receiver + layout.rings().begin + direction.at_receiver * layout.rings().rank;
+  end.chunks_ready = receiver.chunks_ready + direction.at_receiver * rings;
+  end.taken = &sender.sent[direction.at_sender].taken;
+  end.chunks_taken = sender.chunks_taken + direction.at_sender * rings;
+  end.messages = is_sender ? sender.sent + direction.at_sender : receiver.received + direction.at_receiver;
+  end.chunks = is_sender ? sender.chunks_sent + direction.at_sender * rings
+                         : receiver.chunks_received + direction.at_receiver * rings;
   return end;
 }
 
